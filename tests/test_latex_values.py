@@ -3,9 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counting import calls_of
 
 from rewards.latex.compare import can_be_equal, compare
 from rewards.latex.number import number_of
@@ -26,21 +28,19 @@ def same(left: str, right: str) -> bool:
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("18", 18), ("-3", -3), ("18.0", 18), ("$18$", 18), ("$18", 18), ("-$18", -18), ("18€", 18),
-        ("1,800", 1800), ("1{,}800", 1800), ("1 800", 1800), (r"1,\!800", 1800), ("50%", 50),
-        (r"50\%", 50), ("½", Fraction(1, 2)), ("2½", Fraction(5, 2)), ("2 1/2", Fraction(5, 2)),
-        (r"-\frac{5}{2}", Fraction(-5, 2)), ("2/4", Fraction(1, 2)), (r"2\frac13", Fraction(7, 3)),
-        (r"0.1\overline{6}", Fraction(1, 6)), ("18 eggs", 18), ("18 m^2", 18), ("18 m", 18),
-        ("18 cups of flour", 18), ("18 dollars each", 18), ("$18.50 per ticket", Fraction(37, 2)),
-        ("18 thousand", 18_000), (r"18\text{ dozen}", 216), ("18.", 18),
+        ("18", 18), ("-3", -3), ("$18$", 18), ("-$18", -18), ("18€", 18), ("1{,}800", 1800),
+        ("1 800", 1800), (r"1,\!800", 1800), (r"50\%", 50), ("2½", Fraction(5, 2)),
+        ("2 1/2", Fraction(5, 2)), (r"-\frac{5}{2}", Fraction(-5, 2)), ("2/4", Fraction(1, 2)),
+        (r"0.1\overline{6}", Fraction(1, 6)), ("18 m^2", 18), ("18 m", 18), ("18.", 18),
+        ("18 cups of flour", 18), ("$18.50 per ticket", Fraction(37, 2)), ("18 thousand", 18_000),
+        (r"18\text{ dozen}", 216),
         # An operation is left to do.
-        ("36/2", None), ("9*2", None), ("58+26", None), ("2^3", None), (r"2+\frac13", None),
-        ("|18|", None), ("1.5/2", None), ("1e1", None), ("--18", None), ("18/0", None),
+        ("36/2", None), ("9*2", None), ("2^3", None), (r"2+\frac13", None), ("|18|", None),
+        ("1.5/2", None), ("1e1", None), ("--18", None), ("18/0", None),
         # Letters, and words that change a number, add another or take it back.
         ("18x", None), ("18m", None), ("18 k", None), ("18M", None), ("18 lakh", None),
-        ("18 squared", None), ("18 less two", None), ("18 point five", None),
-        ("18 mod seven", None), ("18 take away two", None), ("18 or so", None), ("18 wrong", None),
-        ("18 and a half", None), ("18 is", None), ("18th", None),
+        ("18 squared", None), ("18 less two", None), ("18 point five", None), ("18 or so", None),
+        ("18 wrong", None), ("18 and a half", None), ("18 is", None), ("18th", None),
         # No one number.
         ("3:45", None), ("17 18", None), ("1,2", None), ("x=18", None), ("１８", None), ("", None),
         ("9" * 200, None),
@@ -50,181 +50,124 @@ def test_one_grammar_reads_a_number(text, number):
     assert number_of(text) == number
 
 
+SAME = [
+    (r"\frac1{72}", r"\frac{1}{72}"), (r"-2\frac13", r"-\frac73"), (r"\frac94\pi", r"\frac{9\pi}4"),
+    ("2^10", "1024"), ("2^{3^2}", "512"), ("-2^2", "-4"), ("5!", "120"), (r"\binom{6}{3}", "20"),
+    (r"\frac{2}{\sqrt3-1}", r"1+\sqrt{3}"), (r"\sqrt[3]{16}", r"2\sqrt[3]{2}"), (r"8^{2/3}", "4"),
+    (r"\sqrt[3]{-8}", "-2"), (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"), (r"\sqrt{-4}", "2i"),
+    (r"10^{30}\sqrt2", r"\sqrt{2\cdot10^{60}}"), (r"e^{i\pi/3}", r"\frac{1+i\sqrt3}{2}"),
+    (r"\log_2 8", "3"), (r"\ln\frac{9}{2}", r"2\ln 3-\ln 2"), (r"\frac{\log 8}{\log 2}", "3"),
+    ("(x+1)^3", "x^3+3x^2+3x+1"), (r"\frac1x+\frac1y", r"\frac{x+y}{xy}"), ("e^{x+x}", "e^{2x}"),
+    (r"\sin 2x", r"2\sin x\cos x"), (r"\sin^2 x", r"1-\cos^2 x"), (r"\cos 60^\circ", "0.5"),
+    (r"\tan\frac{2\pi}{3}", r"-\sqrt3"), (r"\sin^{-1} 1", r"\pi/2"), (r"1/2^{80}", "2^{-80}"),
+    ("{}_7C_3", "35"), (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"), (r"23 \bmod 20", "3"),
+    (r"\lfloor\sqrt[3]{8}\rfloor", "2"), (r"\lceil\pi\rceil", "4"), (r"\mathbf{\frac12}", "0.5"),
+    (r"\color{blue}7", "7"), (r"\text{eighty-four}", "84"),
+]  # fmt: skip
+OTHER = [
+    (r"\frac12", "2"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), ("10^{-400}", "0"),
+    ("1+10^{-20}", "1"), ("x", "x+10^{-400}"), (r"\sqrt2+\sqrt3", r"\sqrt5"), ("x", "X"),
+    (r"\pi", "3.14159265358979"), (r"\sqrt{x^2}", "x"), (r"\sin 30", "0.5"), ("x_1", "x_2"),
+    (r"\log x", r"\ln x"), (r"\frac10", r"\frac20"),
+    # Near misses, and what no number of digits tells apart.
+    (r"\sin x", r"\sin x+10^{-60}"), (r"\sin x", r"\sin x+10^{-400}"),
+    (r"\sqrt2+10^{-9999}", r"\sqrt2"), (r"\sqrt{1+10^{-99}}", "1"), ("e^{-1000}", "e^{-1001}"),
+    (r"e^{\pi\sqrt{163}}", "262537412640768744"), (r"\cos 10^{-99}", "1"),
+    (r"\tan\frac{\pi}{2}", r"2\tan\frac{\pi}{2}"),
+    # Too large to hold.
+    ("9^{9^{9^9}}", "8^{9^{9^9}}"), (r"\sinh{2356!}", "18"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expected", [True, False])
+def test_values_are_equal_or_different(expected):
+    pairs = SAME if expected else OTHER
+    assert [pair for pair in pairs if same(*pair) is not expected] == []
+
+
 @pytest.mark.parametrize(
-    ("left", "right"),
+    ("text", "error"),
     [
-        (r"\frac12", "0.5"), (r"\dfrac{1}{2}", "2/4"), (r"\frac1{72}", r"\frac{1}{72}"),
-        (r"\frac{7}3", r"2\frac{1}{3}"), (r"-2\frac13", r"-\frac73"),
-        (r"\frac94\pi", r"\frac{9\pi}{4}"), ("2^10", "1024"), ("2^{3^2}", "512"), ("-2^2", "-4"),
-        ("(-2)^2", "4"), ("5!", "120"), (r"\binom{6}{3}", "20"), (r"\sqrt{12}", r"2\sqrt3"),
-        (r"\frac{1}{\sqrt2}", r"\frac{\sqrt{2}}{2}"), (r"\frac{2}{\sqrt3-1}", r"1+\sqrt{3}"),
-        (r"\sqrt[3]{16}", r"2\sqrt[3]{2}"), (r"8^{2/3}", "4"), (r"\sqrt[3]{-8}", "-2"),
-        (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"), (r"10^{30}\sqrt2", r"\sqrt{2\cdot10^{60}}"),
-        (r"\sqrt{-4}", "2i"), ("(1+i)^2", "2i"), (r"e^{i\pi}", "-1"),
-        (r"e^{i\pi/3}", r"\frac{1+i\sqrt3}{2}"), (r"\log_2 8", "3"),
-        (r"\ln\frac{9}{2}", r"2\ln 3-\ln 2"), (r"e^{\ln x}", "x"), (r"\frac{\log 8}{\log 2}", "3"),
-        ("(x+1)^3", "x^3+3x^2+3x+1"), (r"\frac{x^2-1}{x-1}", "x+1"),
-        (r"\frac1x+\frac1y", r"\frac{x+y}{xy}"), (r"\sqrt{x+1}", r"\sqrt{1+x}"),
-        ("e^{x+x}", "e^{2x}"), (r"\sin 2x", r"2\sin x\cos x"), (r"\sin^2 x", r"1-\cos^2 x"),
-        (r"\sec^2 x", r"\tan^2 x+1"), (r"\cosh^2 x-\sinh^2 x", "1"), (r"\cos 60^\circ", "0.5"),
-        (r"\sin\pi", "0"), (r"\tan\frac{2\pi}{3}", r"-\sqrt3"), (r"\sin^{-1} 1", r"\pi/2"),
-        (r"\frac{1}{2^{80}}", "2^{-80}"), ("{}_7C_3", "35"),
-        (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"), (r"23 \bmod 20", "3"),
-        (r"\lfloor 11.7\rfloor", "11"), (r"\lfloor\sqrt[3]{8}\rfloor", "2"),
-        (r"\lceil\pi\rceil", "4"), (r"\mathbf{\frac12}", "0.5"), (r"\color{blue}7", "7"),
-        (r"\text{eighty-four}", "84"),
+        *((text, Unreadable) for text in ("", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'")),
+        *((text, Unreadable) for text in (r"\foo", "１８", "\x00", "--5")),
+        # One expression to nobody.
+        ("1 8", Malformed), ("x2", Malformed), (r"2\frac{7}{3}", Malformed),
+        ("(1" + "+1" * 500 + ")", Malformed), ("(" * 60 + "1" + ")" * 60, Malformed),
     ],
 )  # fmt: skip
-def test_equal_values_are_equal(left, right):
-    assert same(left, right)
-
-
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        (r"\frac12", "2"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
-        (r"\frac{1}{2004!}", r"\frac{1}{2006!}"), ("10^{-400}", "0"), ("1+10^{-20}", "1"),
-        ("x", "x+10^{-400}"), (r"\sqrt2+\sqrt3", r"\sqrt5"), (r"\pi", "3.14159265358979"),
-        (r"\sqrt{x^2+1}", "x+1"), (r"\sqrt{x^2}", "x"), (r"\sin x", r"\cos x"), (r"\sin 30", "0.5"),
-        ("e^{2x}", "e^{x^2}"), ("x", "X"), ("x_1", "x_2"), ("0.1234567", "0.1234568"),
-        (r"\log x", r"\ln x"), (r"\frac10", r"\frac20"),
-        # Near misses, and what no number of digits tells apart.
-        (r"\sin x", r"\sin x+10^{-20}"), (r"\sin x", r"\sin x+10^{-60}"),
-        (r"\sin x", r"\sin x+10^{-400}"), (r"\sqrt2+10^{-9999}", r"\sqrt2"),
-        (r"\sqrt{1+10^{-99}}", "1"), (r"e^{\pi\sqrt{163}}", "262537412640768744"),
-        (r"e^{-1000}", "e^{-1001}"), (r"\cos 10^{-99}", "1"), (r"\pi\cdot 10^{-150}", "0"),
-        (r"\tan\frac{\pi}{2}", r"2\tan\frac{\pi}{2}"),
-        # Too large to hold.
-        ("9^{9^{9}}", "18"), ("9^{9^{9^9}}", "10^{10}"), ("9^{9^{9^9}}", "8^{9^{9^9}}"),
-        (r"\sinh{2356!}", "18"),
-    ],
-)  # fmt: skip
-def test_different_values_are_different(left, right):
-    assert not same(left, right)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "+", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'", r"\foo", "１８", "\x00", "--5"]
-)
-def test_what_is_no_expression_is_unreadable(text):
-    with pytest.raises(Unreadable):
-        parse(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["1 8", "x2", r"2\frac{7}{3}", "(1" + "+1" * 500 + ")", "(" * 60 + "1" + ")" * 60]
-)
-def test_what_is_one_expression_to_nobody_is_malformed(text):
-    with pytest.raises(Malformed):
+def test_what_is_no_expression_is_not_read(text, error):
+    with pytest.raises(error):
         parse(text)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "(2000!+x)^{60}", "+".join(["2999!"] * 99), "*".join(["2999!"] * 99),
-        "*".join([r"\sin x^x"] * 60), "^".join("x" * 25), r"\frac{1}{2999!+x}" * 25,
-        r"\tan(" * 14 + "x" + ")" * 14,
-        r"\binom{2999}{1499}" * 40, r"(x+\frac17)^{999}" * 22,
+        "(2000!+x)^{60}", "+".join(["2999!"] * 99), "*".join([r"\sin x^x"] * 60),
+        "^".join("x" * 25), r"\tan(" * 14 + "x" + ")" * 14, r"\binom{2999}{1499}" * 40,
     ],
 )  # fmt: skip
-def test_no_value_takes_long(text, seconds):
+def test_the_work_for_a_value_is_bounded(text):
     tree = parse(tidy(text))
-    assert seconds(lambda: same_value(tree, ("number", Fraction(18)))) < 0.05
+    assert calls_of(lambda: same_value(tree, ("number", Fraction(18)))) < 60_000
 
 
-def test_values_are_the_same_in_many_threads():
+def test_values_are_the_same_in_many_threads_and_of_their_own_precision():
     pairs = [(r"\sin 2x", r"2\sin x\cos x"), (r"\tan x\cot x", "1"), (r"\sqrt{x^2}", "x")] * 40
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda pair: same(*pair), pairs))
-    assert found == [True, True, False] * 40
-
-
-def test_a_value_is_one_of_its_own_precision_whatever_the_caller_sets():
-    import mpmath
-
+        assert list(pool.map(lambda pair: same(*pair), pairs)) == [True, True, False] * 40
     with mpmath.workdps(2):
         assert not same(r"\sin x", r"\sin x+10^{-60}")
 
 
 EQUAL = [
-    ("4th", r"4^{\text{th}}"), ("1,234,567", "1234567"), ("1{,}234", "1234"), (r"1,\!234", "1 234"),
-    ("3.5", "3,5"), (r"\$1,080.50", "1080.5"), (r"25\text{ cm}^2", "25 square centimeters"),
-    ("7/20", r"35\%"), ("4 1/2", r"\frac92"), (r"0.1\overline{6}", r"\frac16"),
-    (r"\frac13", "0.333333"), (r"\pi", "3.141593"), (r"\text{May 14, 2024}", "May 14, 2024"),
-    (r"(-\infty,1)\cup(2,3]", r"(2,3] \cup (-\infty,1)"), (r"\{1,2\}", r"\{2,1\}"),
-    (r"\{1,2\}", "2, 1"), (r"\pm 2", r"\{-2, 2\}"), (r"1 \pm \sqrt2", r"1+\sqrt2, 1-\sqrt2"),
-    ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), ("5", "5 = x"),
-    ("1/3", r"x = \frac13 \approx 0.33"), ("x=1, y=2", "y=2, x=1"), ("2x+3y=6", "12-6y=4x"),
-    ("(2,7)", "x=2, y=7"), (r"-2 \le x < 7", "[-2,7)"), ("[3,5]", r"3 \le x \le 5"),
-    (r"\sin 2x = 1", r"2\sin x\cos x = 1"), (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"),
-    ("No", r"\text{no}"), ("3", r"x \equiv 3 \pmod{7}"), (r"\sqrt2", "1.4142135623730951"),
-    ("0.5", r"P(A|B) = \frac12"), ("18", r"18\text{ cups of flour}"), (r"\frac23", "2:3"),
+    ("4th", r"4^{\text{th}}"), ("1,234,567", "1234567"), ("3.5", "3,5"), ("7/20", r"35\%"),
+    (r"25\text{ cm}^2", "25 square centimeters"), ("4 1/2", r"\frac92"), (r"\frac13", "0.333333"),
+    (r"\pi", "3.141593"), (r"\text{May 14, 2024}", "May 14, 2024"), (r"\$1,080.50", "1080.5"),
+    (r"(-\infty,1)\cup(2,3]", r"(2,3] \cup (-\infty,1)"), (r"\{1,2\}", "2, 1"),
+    (r"\pm 2", r"\{-2, 2\}"), ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"),
+    ("(1,3)", "1,3"), ("5", "5 = x"), ("1/3", r"x = \frac13 \approx 0.33"),
+    ("x=1, y=2", "y=2, x=1"), ("2x+3y=6", "12-6y=4x"), ("(2,7)", "x=2, y=7"),
+    (r"-2 \le x < 7", "[-2,7)"), (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("No", r"\text{no}"),
+    ("3", r"x \equiv 3 \pmod{7}"), ("0.5", r"P(A|B) = \frac12"), (r"\frac23", "2:3"),
     ("6x", "f'(x) = 6x"), (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
     (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
 ]  # fmt: skip
 DIFFERENT = [
-    ("4", r"4\text{th}"), ("4th", "4"), ("17", r"17\text{ or so}"), ("17", r"17\text{ maybe}"),
-    ("17", "17 roughly"), ("3400", "(3,400)"), ("1.22", "1,2,2"), ("5", "5m"),
-    ("60^\\circ", r"\frac{\pi}{3}"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"), ("1", "11 6/6"),
+    ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),
+    ("5", "5m"), ("60^\\circ", r"\frac{\pi}{3}"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"),
     ("71/6", "11\n5/6"), (r"\frac13", "0.3333"), ("0", "0.0000001"), ("G", "g"), ("AB", "BA"),
-    ("2516_8", "2516"), ("1:2", "2:4"), ("(2,5)", "[2,5]"), ("(1,2)", r"\{1,2\}"),
-    ("10, 4, -2", "4, 10, -2"), ("(1,3)", "3,1"), ("[1,2]", "1, 2"), ("2, 7", "x=7, y=2"),
-    ("x=2, y=7", "7, 2"), ("1, 2, 3", "1, 2, 3, ..."), (r"\pm 2", "2"), (r"\{5\}", "5"),
-    ("5", "[5]"), ("5", "x+y=5"), ("2x+y=5", "5"), ("1=0", "2=0"), ("-x > -3", "x > 3"),
-    ("x > 1", r"\frac1x < 1"),
+    ("2516_8", "2516"), ("1:2", "2:4"), (r"\frac23", "3:2"), ("(2,5)", "[2,5]"),
+    ("(1,2)", r"\{1,2\}"), ("10, 4, -2", "4, 10, -2"), ("[1,2]", "1, 2"), ("2, 7", "x=7, y=2"),
+    ("1, 2, 3", "1, 2, 3, ..."), (r"\pm 2", "2"), (r"\{5\}", "5"), ("5", "[5]"), ("5", "x+y=5"),
+    ("2x+y=5", "5"), ("1=0", "2=0"), ("-x > -3", "x > 3"), ("x > 1", r"\frac1x < 1"),
     (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
     ("(1,2)", "(y,x) = (1,2)"), ("x^2+1=0", "x^2+2=0"), (r"\frac13\sin x", r"0.333333\sin x"),
-    ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"),
-    ("1.414", r"\sqrt2 \approx 1.414"), (r"\$12.50", r"125\text{ cents}"),
-    (r"12 \text{ cm}", "12 mm"), (r"\frac23", "3:2"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
-    (r"\ln 2", "0.69314"), (r"2.\overline{3}", r"\log 3"),
-    (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"), ("0", "0 wrong"),
-    ("5", r"\infty"),
+    ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"), ("5", r"\infty"),
+    ("1.414", r"\sqrt2 \approx 1.414"), (r"\$12.50", r"125\text{ cents}"), ("0", "0 wrong"),
+    (r"12 \text{ cm}", "12 mm"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\ln 2", "0.69314"), (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("gold", "answer"), EQUAL)
-def test_the_same_answer_in_another_form_is_the_same(gold, answer):
-    assert decide(gold, answer)
-
-
-@pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
-def test_a_near_miss_is_another_answer(gold, answer):
-    assert not decide(gold, answer)
-
-
 @pytest.mark.parametrize(
-    "text", ["", " ", "{", "}{", "?", "1{,}0", "18_", "__import__", ",", "=", "x =", "4 4/0"]
+    ("gold", "answer", "expected"),
+    [*((*pair, True) for pair in EQUAL), *((*pair, False) for pair in DIFFERENT)],
 )
-def test_what_is_no_answer_equals_nothing_but_is_no_error(text):
-    assert not decide("18", text)
-    decide(text, text)
+def test_another_form_is_the_same_answer_and_a_near_miss_is_not(gold, answer, expected):
+    assert decide(gold, answer) is expected
 
 
 @pytest.mark.parametrize(
     ("gold", "comparable"),
     [
-        ("18", True), (r"\log 3", True), ("east", True), (r"\{1, x\}", True), (r"\infty", True),
-        ("x > 1", True), (r"\int_0^1 f", False), (r"(1, \oint f)", False), (r"\frac10", False),
-        ("9^{9^9}", False), ("{", False),
+        (r"\log 3", True), ("east", True), (r"\{1, x\}", True), ("x > 1", True),
+        (r"\int_0^1 f", False), (r"(1, \oint f)", False), (r"\frac10", False), ("{", False),
     ],
 )  # fmt: skip
 def test_a_gold_that_no_other_words_can_equal_is_known(gold, comparable):
     assert can_be_equal(read_answer(gold)) is comparable
-
-
-@pytest.mark.parametrize(
-    ("text", "tidied"),
-    [
-        (r"$\dfrac{1}{2}\,\mbox{cm}.$", r"\frac{1}{2} \text{cm}"),
-        (r"\[ x \leqslant 5 \]", r"x \le 5"), ("$$5$$", "5"), ("5, ...", "5, ..."),
-        (r"\left( 1, 2 \right)", "( 1, 2 )"), ("−5 × 2", "-5 * 2"), ("x**2", "x^2"),
-    ],
-)  # fmt: skip
-def test_one_spelling_stands_for_several(text, tidied):
-    assert tidy(text) == tidied
 
 
 LATEX_LIKE = st.text(alphabet=r"\frac{}sqtpimxy^_0123456789+-*/=<>()[],.| !%$", max_size=60)

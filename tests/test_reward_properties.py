@@ -1,4 +1,4 @@
-"""Every registered reward scores any text, soon, and alike in any form, order and thread."""
+"""Every registered reward scores any text, alike in any form, order and thread, step by step."""
 
 import itertools
 import json
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counting import calls_of
 from support.hostile import HOSTILE
 from test_layout import REQUIRED
 
@@ -92,17 +93,14 @@ def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> 
 
 
 @pytest.mark.parametrize("name", SCORING)
-def test_any_text_is_scored_soon_and_alike_in_any_form_order_and_thread(name, seconds):
+def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
     reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
     may_abstain = reward.kind not in ("verifier", "format")
 
-    @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 200))
+    @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 100))
     @given(st.lists(ANY_TEXT, min_size=1, max_size=4), st.sampled_from(GOLDS))
     def holds(texts, gold):
-        found = []
-        took = seconds(lambda: found.append(scores_of(reward, texts, chat, gold)))
-        scores, outcomes = found[0]
-        assert took < 0.05 * len(texts)
+        scores, outcomes = scores_of(reward, texts, chat, gold)
         assert len(scores) == len(texts)
         assert all(may_abstain if amount is None else math.isfinite(amount) for amount in scores)
         assert not [outcome for outcome in outcomes if outcome.startswith("error")]
@@ -115,19 +113,36 @@ def test_any_text_is_scored_soon_and_alike_in_any_form_order_and_thread(name, se
 
 
 @pytest.mark.parametrize("name", SCORING)
-def test_hostile_text_is_scored_in_50_ms(name, seconds):
+def test_hostile_text_earns_no_verifier_s_reward(name):
     reward = loaded(name)
     for (title, hostile), wrapper in itertools.product(HOSTILE.items(), WRAPPERS):
-        text, found, row = wrapper.format(hostile), [], {"prompt": "9 + 9 =", **columns_of(reward)}
-        took = seconds(
-            lambda row=row, text=text, to=found: to.append(
-                score(reward, [row], [text], [stand_in_ids(text)])
-            )
-        )
-        ((amount,), *_) = found
+        text, row = wrapper.format(hostile), {"prompt": "9 + 9 =", **columns_of(reward)}
+        (amount,) = score(reward, [row], [text], [stand_in_ids(text)])
         assert amount is None or math.isfinite(amount)
         assert reward.kind != "verifier" or not amount or amount < 0.0, (title, wrapper)
-        assert took < 0.05, (title, wrapper)
+
+
+# What a careless reader takes up once for each of its kind, or looks behind to the text's end.
+REPEATED = [
+    "#### 1+", "\\boxed{1}", "\\boxed{1},", "\\boxed{", "\\frac{", "<<1", "```1\n", "nswer is 1 ",
+    "because ", "1 and ", "(1", "<answer>1</answer>", "<answer>", "</think>", "\n\nQ: 1 ", "{", "}",
+    "1 = ", "- 1. ", "not ", "1,", "$1", "word ",
+]  # fmt: skip
+READERS = [
+    ("gsm8k_correctness", {}), ("gsm8k_correctness", {"lenient": True}), ("gsm8k_harness", {}),
+    ("boxed_math", {}), ("xml_format", {}), ("think_answer_format", {}), ("code_format", {}),
+    ("number_count", {}), ("prose", {}), ("majority", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options"), READERS)
+def test_the_steps_of_a_reader_grow_with_the_text_alone(name, options):
+    reward = load_reward(name, **options).call
+    for part, wrapper in itertools.product(REPEATED, WRAPPERS):
+        text = wrapper.format(part * (40_000 // len(part)))
+        arguments = {"prompts": ["p"], "completions": [text], "answer": ["18"]}
+        steps = calls_of(lambda row=arguments: reward(**row))
+        assert steps <= 10 * len(text), (part, wrapper)
 
 
 @pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])
