@@ -11,7 +11,7 @@ from support.tiny_model import assert_same_weights, build_tiny_model
 
 from recipes.common import run as life
 from recipes.common.data.recipe import import_recipe
-from recipes.common.utils.run_files import AFTER, read_evaluated, read_json, read_rows, write_rows
+from recipes.common.utils.run_files import AFTER, read_evaluated, read_rows, write_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
@@ -20,7 +20,6 @@ ENTRY = json.dumps(
     {"dataset": "chain_sum", "parameters": {}, "question": "?", "answer": "?", "metadata": {}}
 )
 CODE = (ROOT / DENSE_REWARD.partition(":")[0]).read_text()
-CORRECTED = CODE.replace("/ max(1,", "/ max(2,")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ def test_a_resume_with_something_else_is_refused_before_the_model_loads_and_leav
     place, before = run.parent, files()
     rows = read_rows(place / "rows.jsonl")
     write_rows(place / "rows.jsonl", [*rows[1:], rows[0]])
-    (place / "mine.py").write_text(CORRECTED)
+    (place / "mine.py").write_text(CODE.replace("/ max(1,", "/ max(2,"))
     build_tiny_model(place / "model", seed=1)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
@@ -112,13 +111,6 @@ def test_a_resume_with_something_else_is_refused_before_the_model_loads_and_leav
         assert message in printed
     assert stop.value.code == 2 and "Loading the model" not in printed
     assert files() == before
-
-
-def test_a_corrected_reward_is_accepted_where_it_is_named(run, monkeypatch):
-    (run.parent / "mine.py").write_text(CORRECTED)
-    train(run, monkeypatch, "--accept_changed", "reward_code", "--max_reward_error_rate", "0.5")
-    assert read_json(run / "run_config.json")["max_reward_error_rate"] == 0.5
-    assert read_json(run / "summary.json")["steps"] == 4
 
 
 def test_an_evaluation_that_ctrl_c_ends_is_made_again(run, place, monkeypatch):
