@@ -5,7 +5,7 @@
 
 The model sees one worked example and a question such as `Calculate 58 + 26.`, and answers
 `<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in three minutes on two
-CPU cores: strict accuracy from 6 % to 63 %, lenient from 36 % to the same (means of three seeds).
+CPU cores: strict accuracy from 6 % to 64 %, lenient from 35 % to the same (means of five seeds).
 """
 
 import json
@@ -27,9 +27,7 @@ import reasoning_gym
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-# Empty on purpose: without it SmolLM2's chat template adds one of its own, a quarter of every
-# prompt.
-SYSTEM_PROMPT = ""
+SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one, a quarter of every prompt
 EXAMPLE = ["25 + 7 =", "<reasoning>25 + 7 = 32</reasoning><answer>32</answer>"]
 # Of chain_sum: tokens that teach nothing.
 PREAMBLE = "State the final answer to the following arithmetic problem: "
