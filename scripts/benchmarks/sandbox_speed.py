@@ -15,6 +15,8 @@ program must pass, or it is an error.
 - trivial asserts, full heap: while this process holds `--heap_gb` of touched memory, as a trainer
   does
 
+With `--humaneval` this process loads the reader of the data set, and all its forks are slower.
+
 Not covered: programs that fail or hang, and more workers than cores. On a busy machine the ratio
 says little: the other way has more processes there to claim a share with.
 """
@@ -37,7 +39,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from recipes.code.prepare import humaneval_task
 from rewards.code_tests import job_of
 from rewards.sandbox import Asserts, Sandbox, Stdio
 from rewards.sandbox.jobs import Job
@@ -52,6 +53,8 @@ STDIO: Pair = (Stdio(ADD, [("2 3", "5")]), (ADD, "2 3", "5"))
 
 def humaneval(row: dict) -> Pair:
     """Prompt, solution and tests of a row of HumanEval."""
+    from recipes.code.prepare import humaneval_task  # whose imports make each fork slower
+
     task = humaneval_task(row)
     source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
     job = job_of(task["solution"], task, task["tests"], TIMEOUT_S)
