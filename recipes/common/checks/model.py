@@ -20,11 +20,12 @@ from huggingface_hub.utils import validate_repo_id
 from peft import inject_adapter_in_model
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.integrations import deepspeed
 from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
 
 from recipes.common.settings import Arguments
-from recipes.common.training.completion import load_tokenizer
+from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
 from recipes.common.utils.problems import collected
 from rewards.text import completion_text
@@ -118,17 +119,19 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
     logging.set_verbosity_error()  # its report of what is missing is told below
     logging.disable_progress_bar()
     try:
-        built, loaded = kind.from_pretrained(
-            **source,
-            config=config,
-            device_map="meta",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **{
-                "attn_implementation": args.model["attn_implementation"],
-                **(args.training["model_init_kwargs"] or {}),
-            },
-        )
+        # Under ZeRO-3 transformers would share the model out, and takes no device.
+        with replaced(deepspeed, _hf_deepspeed_config_weak_ref=None):
+            built, loaded = kind.from_pretrained(
+                **source,
+                config=config,
+                device_map="meta",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **{
+                    "attn_implementation": args.model["attn_implementation"],
+                    **(args.training["model_init_kwargs"] or {}),
+                },
+            )
     finally:
         logging.set_verbosity(verbosity)
         logging.enable_progress_bar()
