@@ -9,7 +9,7 @@ import pytest
 from support.launching import ROOT
 
 from recipes.common.checks import preflight as checks
-from recipes.common.data.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.settings import parse_arguments
 from rewards import KINDS, load_reward
 from rewards.registry import REGISTRY
@@ -72,4 +72,4 @@ def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     args = parse_arguments(kind, ["--config", str(file), "--dry_run"])
     assert args.model["model_name_or_path"]
     args.model["model_name_or_path"] = "org/model"  # whether it is prepared is another question
-    assert checks.preflight(args, None, lambda row: "").args.problems == []
+    assert checks.preflight(args, load_parts(args, None), lambda row: "").args.problems == []

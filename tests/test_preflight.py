@@ -15,6 +15,7 @@ from datasets import Dataset
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
 from recipes.common.checks.rewards_on_rows import check_rewards
+from recipes.common.data.recipe import load_parts
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_rewards
 from rewards.contract import reward_of
@@ -114,19 +115,16 @@ def hold(read) -> Callable[..., tuple[list[str], list[dict]]]:
 
 
 @pytest.fixture
-def check(read, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Preflight]:
+def check(read) -> Callable[..., Preflight]:
     """The whole flow, with rewards of a test in place of those that the settings name."""
 
     def run(
         train=TRAIN, held_out=HELD_OUT, rewards=None, reference=reference, words=(), **settings
     ) -> Preflight:
         args = read(words, **settings)
-        if rewards is not None:
-            monkeypatch.setattr(
-                "recipes.common.data.recipe.load_rewards",
-                lambda *named, **more: [*map(reward_of, rewards)],
-            )
-        result = preflight(args, lambda recipe, seed: (train, held_out), reference)
+        named, *rows = load_parts(args, lambda recipe, seed: (train, held_out))
+        rewards = named if rewards is None else [*map(reward_of, rewards)]
+        result = preflight(args, (rewards, *rows), reference)
         assert sorted(os.listdir()) == ["run.yaml"], "preflight wrote something"
         return result
 
@@ -374,7 +372,7 @@ def test_the_command_of_the_audit_works_as_printed(monkeypatch, capsys, tmp_path
     words = ["--config", "recipes/arithmetic/hack.yaml", "--reward_funcs", f"{mine}:short"]
     words += ["--reward_kwargs", '{"short": {"limit": 3}}', "--hub_token=a-secret-token"]
     args = parse_arguments(RecipeArguments, words)
-    result = preflight(args, None, lambda row: "")
+    result = preflight(args, load_parts(args, None), lambda row: "")
     (command,) = [note for note in result.args.notes if "audit_rewards.py" in note]
     python, *printed = shlex.split(command.partition(": ")[2])
     assert (python, printed[-1]) == ("python", "--hub_token=...")

@@ -54,6 +54,7 @@ def start(
     from recipes.common.checks.model import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
     from recipes.common.checks.run_folder import dtype_of_run, identity_of, open_run_folder
+    from recipes.common.data.recipe import load_parts
     from recipes.common.training.tools import load_environment, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
     from recipes.common.utils.secrets import blank
@@ -64,7 +65,7 @@ def start(
     sys.argv[:] = blank(sys.argv)  # W&B and the record of a start keep the command
     explain_endings()
     announce("Checking settings, rows and rewards ...")
-    result = preflight(args, load_rows, reference_completion)
+    result = preflight(args, load_parts(args, load_rows), reference_completion)
     if args.problems:
         refuse(report(result))
     announce(report(result))

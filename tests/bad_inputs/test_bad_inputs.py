@@ -19,7 +19,7 @@ from trl import ModelConfig
 from recipes.common.checks.model import length_notes
 from recipes.common.checks.preflight import preflight
 from recipes.common.data.questions import QuestionArguments
-from recipes.common.data.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.limits import CHOICES, RANGE_OF
 from recipes.common.settings import parse_arguments
 from recipes.common.trainer import GRPOConfig
@@ -61,7 +61,7 @@ def refusal(tmp_path: Path, monkeypatch, model: Path) -> Callable[..., list[str]
             write(f"data/{name}.jsonl", lines)
         module = recipe_of(recipe)
         args = parse_arguments(module.RecipeArguments, ["--config", "run.yaml", *words])
-        preflight(args, module.load_rows, module.reference_completion)
+        preflight(args, load_parts(args, module.load_rows), module.reference_completion)
         assert sorted(os.listdir()) == ["data", "run.yaml"], "a refused run leaves nothing"
         return args.problems
 

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +32,6 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from recipes.common.checks.model import open_model
 from recipes.common.checks.rewards_on_rows import check_rewards
-from recipes.common.data.recipe import load_parts
 from recipes.common.data.split import first_rows
 from recipes.common.limits import check_combinations, check_generation
 from recipes.common.settings import Arguments, RecipeArguments
@@ -68,16 +67,15 @@ class Preflight:
 
 
 def preflight(
-    args: Arguments,
-    load_rows: Callable[[Any, int], tuple[Any, Any]] | None,
-    reference_completion: Callable[[dict], Any],
+    args: Arguments, parts: Sequence[Any], reference_completion: Callable[[dict], Any]
 ) -> Preflight:
-    """Check a run and load its parts; problems and notes join those of `args`.
+    """Check a run by its settings and its loaded parts; problems and notes join those of `args`.
 
-    `load_rows` is the recipe's, None to check without rows; `reference_completion` makes a row's
-    own answer in the asked format, or None.
+    `parts` are of `load_parts`; `reference_completion` makes a row's own answer in the asked
+    format, or None.
     """
-    result, problems = Preflight(args), args.problems
+    rewards, *rows_of_run = parts
+    result, problems = Preflight(args, rewards or [], *rows_of_run), args.problems
     if not args.is_read:  # the rest would only be told to be missing
         return result
     with collected(problems, "the launch"):
@@ -85,11 +83,8 @@ def preflight(
         build(result, problems)
     with collected(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
-    rewards, *parts = load_parts(args, load_rows)
-    result.rewards = rewards or []
-    result.train_rows, result.eval_rows, result.validation_rows = parts
     is_stream = isinstance(result.train_rows, IterableDataset)
-    held_out, validation = (part.to_list() if part else [] for part in parts[1:])
+    held_out, validation = (part.to_list() if part else [] for part in rows_of_run[1:])
     with collected(problems):
         result.rows = first_rows(result.train_rows)
     rows, reference = result.rows + validation, reference_completion
