@@ -269,6 +269,15 @@ def test_a_step_reward_that_pays_every_right_equation_pays_more_than_the_honest_
     assert "gives 50 to the wrong answer 'answer: steps one and one' and 1 to the ref" in problem
 
 
+def test_a_step_reward_may_pay_a_trick_what_the_reference_answer_earns():
+    def any_text(completions, **kwargs):
+        return [[(1, 1.0)] if completion[0]["content"] else [] for completion in completions]
+
+    any_text.kind = "step"
+    cheats = try_tricks(reward_of(any_text), ROWS, tagged)
+    assert (cheats.paid, cheats.reference) == ([], 1.0)
+
+
 # What it says
 
 

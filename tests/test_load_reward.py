@@ -138,6 +138,14 @@ def test_a_record_has_what_the_callable_declares(mine):
     assert load_reward("code_tests").max_error_rate < 1.0
 
 
+@pytest.mark.parametrize("tasks", ["math", ["math"], ("math",)])
+def test_the_tasks_that_a_callable_declares_may_be_one_name_or_several(tasks):
+    def mine(completions, **kwargs): ...
+
+    mine.tasks = tasks
+    assert reward_of(mine).tasks == ("math",)
+
+
 def test_a_record_of_a_record_is_itself():
     reward = reward_of(XmlFormat())
     assert reward_of(reward) is reward
