@@ -43,8 +43,9 @@ def test_a_secret_is_known_by_its_name_and_by_its_value(value, shown, monkeypatc
 
 def test_a_setting_that_is_refused_is_not_printed_back_where_it_is_a_secret(parse):
     problems = parse({"hub_token": 12345678, "model_revision": 5}).problems
-    assert "hub_token is '...'; it must be text." in problems
-    assert "model_revision is 5; it must be text." in problems
+    assert any(problem.startswith("hub_token is '...'") for problem in problems)
+    assert any(problem.startswith("model_revision is 5") for problem in problems)
+    assert "12345678" not in str(problems)
 
 
 @pytest.fixture
