@@ -62,11 +62,11 @@ def load_rewards(
         except ValueError as problem:
             problems.append(str(problem))
     problems += check_names(rewards)
-    for setting, left in settings.items():
-        problems += [
-            f"{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})."
-            for name in left
-        ]
+    problems += [
+        f"{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})."
+        for setting, left in settings.items()
+        for name in left
+    ]
     if not (problems or allow_none) and all(reward.kind == "step" for reward in rewards):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
         problems.append(
@@ -104,9 +104,8 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
     """
     if names_model(spec):
         if kwargs:
-            raise ValueError(
-                f"reward {spec!r} is a reward model; it has no parameters ({', '.join(kwargs)})."
-            )
+            names = ", ".join(kwargs)
+            raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({names}).")
         return reward_of(spec.rstrip("/"))  # TRL names it by what follows the last slash
     reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
     if reward.is_model:
@@ -125,11 +124,7 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
 
 
 def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
-    """Set parameters: a class, and a function that returns a reward, are called with them.
-
-    Raises:
-        ValueError: parameters that do not fit, or a call that makes nothing that can be called.
-    """
+    """Set parameters: a class, and a function that returns a reward, are called with them."""
     accepted, named = inspect.signature(target), named_parameters(target)
     for name, value in kwargs.items():
         if name in named and (wanted := other_kind(named[name], value)):
@@ -142,15 +137,12 @@ def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
             reward = target(**kwargs)
         except TypeError as error:
             raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
-        if not callable(reward):
-            raise ValueError(
-                f"reward {spec!r} makes {reward!r:.80}, which cannot be called; {TRL_CALLS}."
-            )
-        return reward
+        if callable(reward):
+            return reward
+        raise ValueError(f"reward {spec!r} makes {reward!r:.80}, which cannot be called.")
     if unknown:  # the `**kwargs` that TRL needs would swallow a misspelt parameter
-        raise ValueError(
-            f"reward {spec!r} has no parameter {', '.join(unknown)}; its signature is {accepted}."
-        )
+        names = ", ".join(unknown)
+        raise ValueError(f"reward {spec!r} has no parameter {names}; its signature is {accepted}.")
     return functools.partial(target, **kwargs) if kwargs else target
 
 
@@ -158,11 +150,11 @@ def other_kind(parameter: inspect.Parameter, value: Any) -> str | None:
     """What a value must be that is of another kind than its default: "no" for false is true."""
     if value is None and "None" in str(parameter.annotation):
         return None
-    for kind, words in ((bool, "true or false"), ((int, float), "a number"), (str, "text")):
-        if isinstance(parameter.default, kind):
-            is_bool = isinstance(value, bool) and kind is not bool
-            return words if is_bool or not isinstance(value, kind) else None
-    return None
+    kinds = {bool: (bool, "true or false"), int: ((int, float), "a number"), str: (str, "text")}
+    kinds[float] = kinds[int]
+    kind, words = kinds.get(type(parameter.default), (object, ""))
+    is_bool = isinstance(value, bool) and kind not in (bool, object)
+    return words if is_bool or not isinstance(value, kind) else None
 
 
 def names_model(spec: str) -> bool:
@@ -199,11 +191,7 @@ def find_object(spec: str) -> Any:
 
 
 def import_location(location: str, spec: str) -> ModuleType:
-    """Import a module, or a file under a name made from its path: equal file names do not collide.
-
-    Raises:
-        ValueError: there is none, or its code fails.
-    """
+    """Import a module, or a file under a name made from its path: equal names do not collide."""
     is_file, file = location.endswith(".py"), Path(location).resolve()
     if is_file and not file.is_file():
         raise ValueError(f"reward {spec!r}: no file {file}.")
@@ -215,10 +203,7 @@ def import_location(location: str, spec: str) -> ModuleType:
         return importlib.import_module(location)
     except (Exception, SystemExit) as error:
         failed = f"{file} fails to import" if is_file else f"cannot import {location!r}"
-        hint = "" if is_file else " A file is named with its ending: path/to/file.py:function."
-        raise ValueError(
-            f"reward {spec!r}: {failed}: {type(error).__name__}: {error}.{hint}"
-        ) from error
+        raise ValueError(f"reward {spec!r}: {failed}: {type(error).__name__}: {error}.") from error
 
 
 def import_file(file: Path, name: str) -> ModuleType:

@@ -32,13 +32,16 @@ def score(
     from transformers import TrainerState  # importing a recipe stays light
 
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
-    prompts = [row["prompt"] for row in rows]
+    prompts, completions = [row["prompt"] for row in rows], list(texts)
+    for place, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        if isinstance(text, str) and not isinstance(prompt, str):  # in the form of its prompt
+            completions[place] = [{"role": "assistant", "content": text}]
     if token_ids is None:
         takes_ids = "completion_ids" in named_parameters(reward)
         token_ids = [stand_in_ids(completion_text(text)) if takes_ids else [] for text in texts]
     scores = reward(
         prompts=prompts,
-        completions=[as_completion(*pair) for pair in zip(prompts, texts, strict=True)],
+        completions=completions,
         completion_ids=token_ids,
         trainer_state=TrainerState(max_steps=1, epoch=0.0, num_train_epochs=1),
         log_extra=log_extra,
@@ -63,12 +66,6 @@ def graded(
         for outcome in outcomes
     ]
     return list(zip(scores, failures, strict=True))
-
-
-def as_completion(prompt: str | list[dict], text: str | list[dict]) -> str | list[dict]:
-    """A completion in the form of its prompt: a text, or messages."""
-    is_ready = isinstance(text, list) or isinstance(prompt, str)
-    return text if is_ready else [{"role": "assistant", "content": text}]
 
 
 def stand_in_ids(text: str) -> list[int]:
