@@ -168,6 +168,7 @@ ENV = [
     ({"RANK": "1"}, "RANK is 1", "no process of that rank", "unset RANK"),
     ({"RANK": "1", "WORLD_SIZE": "1"}, "RANK is 1", "no process of that rank"),
     ({"WORLD_SIZE": "two"}, "the launch: ", "'two'"),
+    ({"RANK": "two"}, "the launch: ", "'two'"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 TRAIN = [

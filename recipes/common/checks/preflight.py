@@ -76,7 +76,7 @@ def preflight(
     """
     rewards, *rows_of_run = parts
     result, problems = Preflight(args, rewards or [], *rows_of_run), args.problems
-    if not args.is_read:  # the rest would only be told to be missing
+    if not args.is_read:
         return result
     with collected(problems, "the launch"):
         check_launch(args, problems)

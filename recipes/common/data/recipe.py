@@ -65,8 +65,10 @@ def load_parts(
     """
     recipe, problems = args.recipe, args.problems
     rewards, rows = None, (None, None, None)
+    if not args.is_read:  # the rest would only be told to be missing
+        return rewards, *rows
     with collected(problems):
-        if load_rows and args.is_read:
+        if load_rows:
             try:
                 split = load_split(args, load_rows)
             except OSError as error:  # as the Hub's client raises them

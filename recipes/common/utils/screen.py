@@ -29,8 +29,9 @@ def is_main() -> bool:
 
     One whose rank nobody has, left in the environment, does: it is to say so.
     """
-    rank = int(os.environ.get("RANK", 0))
-    return rank == 0 or rank >= int(os.environ.get("WORLD_SIZE", 1))
+    rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    is_read = rank.isdecimal() and world.isdecimal()  # else preflight says so
+    return not is_read or int(rank) == 0 or int(rank) >= int(world)
 
 
 def announce(message: str) -> None:
