@@ -12,7 +12,7 @@ The patterns bound what they repeat, or repeat what cannot match two ways: linea
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from fractions import Fraction
 
 from rewards.latex.number import HEDGES, SCALE, number_of
@@ -69,7 +69,9 @@ def _read(number: re.Match) -> Fraction | None:
     return number_of(digits + behind)
 
 
-def _value(text: str, numbers: list[re.Match], i: int, details: set = frozenset()):
+def _value(
+    text: str, numbers: list[re.Match], i: int, details: Set[re.Match] = frozenset()
+) -> Fraction | None:
     """The value of number `i`: None in a list, and in a sum that is not worked out."""
     if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
         return None
@@ -233,7 +235,6 @@ def _last_stated(text: str) -> Fraction | None:
 # --- The marked places
 
 Marked = tuple[int, Fraction | None]  # where, and the value offered there
-_NOWHERE: Marked = (-1, None)
 # Each way to match starts with a letter of its own: the rest of a text is passed over quickly.
 _MARKER = re.compile(
     r"####(?!#)|A:(?<![^\n*]A:)|n(?:swer|SWER)(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?"
@@ -243,27 +244,8 @@ _STEP = re.compile(r"[0-9]{1,2}[.):]\s+[A-Za-z*]")  # "#### 1. Count" is a headi
 _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
 
 
-def _last_marked(text: str) -> Marked:
-    """The last tag, box or marker with a number behind it, and what stands there."""
-    boxes = [box for box in find_boxes(text) if _DIGIT.search(text, box.inside, box.inside_end)]
-    places = [*boxes[-1:], find_tag(text, "answer")]
-    enclosed = [(place.inside_end, _enclosed(text, place)) for place in places if place]
-    return max([_after_marker(text), *enclosed], key=lambda marked: marked[0])
-
-
-def _enclosed(text: str, place: Place) -> Fraction | None:
-    """What stands in a tag or a box: a number, marked or not, or a sentence that states one."""
-    if is_denied(text, place.start, place.end):
-        return None
-    inside = inside_of(text, place)
-    value, marked = one_number(inside), _after_marker(inside)
-    if value is not None or marked != _NOWHERE:
-        return value if value is not None else marked[1]
-    return stated(inside) if _SENTENCE.match(inside) else None
-
-
-def _after_marker(text: str) -> Marked:
-    """`#### 18`, a line "A: 18", "The answer is 18", "Answer: 18", "**Final Answer**\\n18"."""
+def _after_marker(text: str) -> list[Marked]:
+    """The last of `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18", or none."""
     for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
         line = text[cue.end() : cue.end() + MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if cue[0] == "####" and _STEP.match(line):
@@ -274,10 +256,23 @@ def _after_marker(text: str) -> Marked:
         if not numbers or numbers[0].start() > 0:
             continue
         if is_denied(text, cue.end(), len(text)) or is_denied(line, *numbers[0].span()):
-            return cue.start(), None
+            return [(cue.start(), None)]
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
-        return cue.start(), _result(line) if is_sum else _value(line, numbers, 0)
-    return _NOWHERE
+        return [(cue.start(), _result(line) if is_sum else _value(line, numbers, 0))]
+    return []
+
+
+def _enclosed(text: str, place: Place) -> Fraction | None:
+    """What stands in a tag or a box: a number, marked or not, or a sentence that states one."""
+    if is_denied(text, place.start, place.end):
+        return None
+    inside = inside_of(text, place)
+    value = one_number(inside)
+    if value is not None:
+        return value
+    if marked := _after_marker(inside):
+        return marked[0][1]
+    return stated(inside) if _SENTENCE.match(inside) else None
 
 
 def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
@@ -292,8 +287,11 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     text = before_next_problem(text)[-MAX_CHARS:]
     answer = answer_part(text)
     text = without_programs(answer if _DIGIT.search(answer) or not thoughts else text)
-    marked = _last_marked(text)
-    return _last_stated(text) if marked == _NOWHERE else marked[1]
+    boxes = [box for box in find_boxes(text) if _DIGIT.search(text, box.inside, box.inside_end)]
+    places = [place for place in (*boxes[-1:], find_tag(text, "answer")) if place]
+    marked = [(place.inside_end, _enclosed(text, place)) for place in places]
+    marked += _after_marker(text)
+    return max(marked, key=lambda mark: mark[0])[1] if marked else _last_stated(text)
 
 
 def is_final_answer(text: str, gold: str) -> bool:

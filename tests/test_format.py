@@ -9,24 +9,17 @@ from rewards.format import TAGS, THINK_TAGS, is_think_answer, is_xml_format, sco
 
 FULL = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
 AMOUNTS = [
-    (FULL, 0.8),
-    ("<reasoning></reasoning><answer></answer>", 0.8),
-    ("7", 0.0),
+    (FULL, 0.8), ("<reasoning></reasoning><answer></answer>", 0.8), ("7", 0.0),
     # not the whole text
-    (f"Sure! {FULL}", 0.6),
-    (f"{FULL}<rem>7</rem>", 0.6),
-    (f"Sure! {FULL} Hope it helps.", 0.4),
+    (f"Sure! {FULL}", 0.6), (f"{FULL}<rem>7</rem>", 0.6), (f"Sure! {FULL} Hope it helps.", 0.4),
     # unclosed
     ("<reasoning>r</reasoning><answer>7", 0.6),
-    ("<reasoning>r<answer>7</answer>", 0.6),
-    ("<reasoning>r", 0.2),
+    ("<reasoning>r<answer>7</answer>", 0.6), ("<reasoning>r", 0.2),
     # closed and never opened
-    ("r</reasoning><answer>7</answer>", 0.4),
-    ("</reasoning></answer>", 0.0),
+    ("r</reasoning><answer>7</answer>", 0.4), ("</reasoning></answer>", 0.0),
     # repeated
     ("<reasoning>r</reasoning><answer>7</answer><answer>7</answer>", 0.4),
-    (f"{FULL}</answer>", 0.6),
-    (FULL * 2, 0.0),
+    (f"{FULL}</answer>", 0.6), (FULL * 2, 0.0),
     # out of order
     ("<answer>7</answer><reasoning>r</reasoning>", 0.2),
     ("</answer></reasoning><answer><reasoning>", 0.2),
@@ -35,7 +28,7 @@ AMOUNTS = [
     ("<Reasoning>r</Reasoning><answer >7</answer >", 0.0),
     ("＜reasoning＞r＜/reasoning＞＜answer＞7＜/answer＞", 0.0),
     ("<reas\u200boning>r</reasoning><answer>7</answer>", 0.4),
-]
+]  # fmt: skip
 # With the tags of either format.
 WHOLE = ["{0}r{1}{2}7{3}", "\n{0}\nr\n{1}\n\n{2}\n7\n{3}\n", "{0}{1}{2}{3}"]
 NOT_WHOLE = [

@@ -101,19 +101,15 @@ def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        ("<answer>18</answer>", 2.0),
-        ("<answer>#### 18</answer>", 2.2),
+        ("<answer>18</answer>", 2.0), ("<answer>#### 18</answer>", 2.2),
         ("<answer>\n#### 18.00\n</answer>\n", 1.7),
-        ("<answer>#### $18</answer>", 1.5),  # the strict filter would not find these two
-        ("<answer>####18</answer>", 2.0),
-        ("<answer>#### 17</answer>", 0.0),
-        ("#### 18", 0.0),  # the tag is asked for
-        ("<answer></answer>####", -0.004),
-        ("<answer>18</answer> " + "x" * 100, 1.9),
-        ("<answer>18</answer> " + "x" * 10_000, 1.5),
-        ("<answer>17</answer> " + "x" * 100, -0.1),
+        # The strict filter would not find these two.
+        ("<answer>#### $18</answer>", 1.5), ("<answer>####18</answer>", 2.0),
+        ("<answer>#### 17</answer>", 0.0), ("#### 18", 0.0),  # the tag is asked for
+        ("<answer></answer>####", -0.004), ("<answer>18</answer> " + "x" * 100, 1.9),
+        ("<answer>18</answer> " + "x" * 10_000, 1.5), ("<answer>17</answer> " + "x" * 100, -0.1),
     ],
-)
+)  # fmt: skip
 def test_the_harness_rewards_the_marker_and_fines_talking_on(text, amount):
     assert score_harness(text, "18") == amount
 

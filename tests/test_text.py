@@ -15,56 +15,51 @@ from rewards.text import (
     without_programs,
 )
 
-PROGRAMS = [
-    ("```python\nprint(1)\n``` 18", " 18"),
-    ("```\nprint(1)\n``` 18", " 18"),  # no language, but it prints
-    ("18 ```python\nprint(1)", "18 "),  # cut off
-    ("```output\n18\n```", "```output\n18\n```"),
-    ("```\n18\n```", "```\n18\n```"),
-]
-CASES = [  # function, text, what it reads
-    *((without_programs, *case) for case in PROGRAMS),
-    (completion_text, "hi", "hi"),
-    (completion_text, [{"role": "assistant", "content": "a"}, {"content": "b"}], "ab"),
-    (completion_text, [{"role": "assistant", "content": None}, {"role": "assistant"}], ""),
-    (completion_text, [{"role": "tool", "content": "18"}, {"role": "user", "content": "1"}], ""),
-    (answer_part, "18<|im_end|>19<|im_end|>20", "18"),  # behind an end token nothing is said
-    (answer_part, "18</s>19", "18"),
-    (tagged_answer, "<answer>\n 4 \n</answer>", "4"),
-    (tagged_answer, "<answer></answer>", ""),
-    (tagged_answer, "<answer>4</answer> <answer>5</answer>", "5"),
-    (tagged_answer, "<answer>4</answer> <answer>5", "4"),  # the last complete one
-    (tagged_answer, "<answer>4</answer></answer>", "4"),
-    (tagged_answer, "<answer>4 <answer>5</answer>", "5"),
-    (tagged_answer, "</answer>4<answer>", None),
-    (tagged_answer, "<ANSWER>4</ANSWER>", None),
-    (tagged_answer, r"<answer>It is \boxed{4}.</answer>", "4"),
-    (last_boxed, r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-    (last_boxed, r"\\boxed{\{1, 2\}}", r"\{1, 2\}"),
-    (last_boxed, r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
-    (last_boxed, r"\boxed{a\boxed{b}}", r"a\boxed{b}"),
-    (last_boxed, r"\boxed{1} \boxed{2", "1"),  # the last complete one
-    (last_boxed, r"} \boxed {1}", "1"),
-    (last_boxed, r"$\boxed 5$", "5"),
-    (last_boxed, "boxed{1}", None),
-    (boxed_answer, r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"),
-    (boxed_answer, r"\boxed{1}\boxed{2}", "2"),  # a second answer, not a second half
-    (boxed_answer, r"\boxed{1}, \boxed{1}", "1"),
-    (boxed_answer, r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
-    (boxed_answer, r"\boxed{1}, " + " " * 80 + r"\boxed{2}", "2"),
-    (boxed_answer, r"\boxed{1}," * 21 + r"\boxed{2}", "1 or 2"),
-    (boxed_answer, ",".join(rf"\boxed{{{i}}}" for i in range(22)), ""),  # candidates
-    (gold_answer, "$18$", "18"),
-    (gold_answer, r"So $x = \boxed{18}$.", "18"),
-    (gold_answer, "$125$ miles", "125 miles"),
-    (gold_answer, r"\$18", r"\$18"),
-    (gold_answer, r"$\boxed{1}\boxed{2}$", "1 or 2"),
-]
+CASES = {  # what reads it: texts, and what is read
+    completion_text: [
+        ("hi", "hi"), ([{"role": "assistant", "content": "a"}, {"content": "b"}], "ab"),
+        ([{"role": "assistant", "content": None}, {"role": "assistant"}], ""),
+        ([{"role": "tool", "content": "18"}, {"role": "user", "content": "1"}], ""),
+    ],
+    answer_part: [("18<|im_end|>19<|im_end|>20", "18"), ("18</s>19", "18")],
+    without_programs: [
+        ("```python\nprint(1)\n``` 18", " 18"), ("18 ```python\nprint(1)", "18 "),
+        ("```\nprint(1)\n``` 18", " 18"),  # no language, but it prints
+        ("```output\n18\n```", "```output\n18\n```"), ("```\n18\n```", "```\n18\n```"),
+    ],
+    tagged_answer: [
+        ("<answer>\n 4 \n</answer>", "4"), ("<answer></answer>", ""),
+        # The last complete one.
+        ("<answer>4</answer> <answer>5</answer>", "5"), ("<answer>4</answer> <answer>5", "4"),
+        ("<answer>4</answer></answer>", "4"), ("<answer>4 <answer>5</answer>", "5"),
+        ("</answer>4<answer>", None), ("<ANSWER>4</ANSWER>", None),
+        (r"<answer>It is \boxed{4}.</answer>", "4"),
+    ],
+    last_boxed: [
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."), (r"\boxed{1} \boxed{2", "1"),
+        (r"\boxed{a\boxed{b}}", r"a\boxed{b}"), (r"} \boxed {1}", "1"), (r"$\boxed 5$", "5"),
+        ("boxed{1}", None),
+    ],
+    boxed_answer: [
+        (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"),
+        (r"\boxed{1}\boxed{2}", "2"),  # a second answer, not a second half
+        (r"\boxed{1}, \boxed{1}", "1"), (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
+        (r"\boxed{1}, " + " " * 80 + r"\boxed{2}", "2"),
+        (r"\boxed{1}," * 21 + r"\boxed{2}", "1 or 2"),
+        (",".join(rf"\boxed{{{i}}}" for i in range(22)), ""),  # candidates
+    ],
+    gold_answer: [
+        ("$18$", "18"), (r"So $x = \boxed{18}$.", "18"), ("$125$ miles", "125 miles"),
+        (r"\$18", r"\$18"), (r"$\boxed{1}\boxed{2}$", "1 or 2"),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("read", "text", "result"), CASES)
-def test_a_text_is_read(read, text, result):
-    assert read(text) == result
+@pytest.mark.parametrize("read", CASES)
+def test_a_text_is_read(read):
+    for text, result in CASES[read]:
+        assert read(text) == result, text
 
 
 @pytest.mark.parametrize(
