@@ -245,7 +245,7 @@ _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
 
 
 def _after_marker(text: str) -> list[Marked]:
-    """The last of `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18", or none."""
+    """The last of `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18"."""
     for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
         line = text[cue.end() : cue.end() + MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if cue[0] == "####" and _STEP.match(line):
