@@ -56,16 +56,6 @@ def test_a_value_is_read_as_its_type_from_yaml_and_command_line(
     assert (read, type(read), args.problems) == (value, type(value), [])
 
 
-def test_an_unknown_flag_is_noted_with_a_hint_and_an_abbreviated_one_not_guessed(parse):
-    args = parse({}, "--max_step", "7", "--num_generation", "8", "--zzz=1", "--max_steps", "5")
-    assert args.problems == [
-        "unknown argument '--max_step' in the command line; did you mean 'max_steps'?",
-        "unknown argument '--num_generation' in the command line; did you mean 'num_generations'?",
-        "unknown argument '--zzz=1' in the command line",
-    ]
-    assert args.training["max_steps"] == 5
-
-
 @pytest.mark.parametrize(
     "setting", [{"reward_weights": [1.0, 2.0]}, {"reward_kwargs": {"xml_format": {"per_tag": 1}}}]
 )
@@ -90,19 +80,6 @@ def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch)
     args = parse({"env": {"GRPO_TEST_SET": "yaml", "GRPO_TEST_UNSET": 1}})
     assert (os.environ["GRPO_TEST_SET"], os.environ.pop("GRPO_TEST_UNSET")) == ("shell", "1")
     assert args.problems == []
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("max_prompt_length", "TRL has it no more: it trains on prompts of any length"),
-        ("torch_dtype", "its name is now 'dtype'"),
-        ("evaluation_strategy", "its name is now 'eval_strategy'"),
-    ],
-)
-def test_a_setting_that_was_renamed_or_is_gone_is_named_as_such(parse, name, words):
-    (problem,) = parse({name: "x"}).problems
-    assert name in problem and words in problem and "did you mean" not in problem
 
 
 def test_home_and_variables_are_expanded_in_paths(parse, monkeypatch):

@@ -50,6 +50,8 @@ SETTINGS = [
     # Keys and paths
     ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
     ({5: 4}, "unknown argument 5"),
+    ({"max_prompt_length": 5}, "TRL has it no more: it trains on prompts of any length"),
+    ({"torch_dtype": "auto"}, "unknown argument 'torch_dtype'", "its name is now 'dtype'"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
     ({"output_dir": "/proc/out"}, "output_dir '/proc/out'", "nothing can be written there"),
     ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
@@ -158,7 +160,8 @@ YAML = [
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
     (["--max_steps"], "max_steps: expected one argument"),
-    (["--max_step", "5"], "did you mean 'max_steps'?"),
+    (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
+    (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
     (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
     (["--reward_gates", "xml_format"], "valid dictionary"),
