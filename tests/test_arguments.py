@@ -15,32 +15,25 @@ def test_the_command_line_wins_over_the_yaml_and_the_yaml_over_the_default(parse
     assert (args.model["lora_r"], args.problems) == (8, [])
 
 
-def test_the_path_of_the_yaml_is_kept_and_may_follow_an_equals_sign(tmp_path):
+def test_the_yaml_may_follow_an_equals_sign_and_need_not_be(tmp_path):
     (tmp_path / "run.yaml").write_text("max_steps: 5")
-    for words in (["--config", f"{tmp_path}/run.yaml"], [f"--config={tmp_path}/run.yaml"]):
-        args = parse_arguments(RecipeArguments, ["--beta", "0.5", *words])
-        assert (args.training["max_steps"], args.training["beta"]) == (5, 0.5)
-        assert args.config_path == f"{tmp_path}/run.yaml"
+    args = parse_arguments(RecipeArguments, ["--beta", "0.5", f"--config={tmp_path}/run.yaml"])
+    assert (args.training["max_steps"], args.training["beta"]) == (5, 0.5)
+    assert args.config_path == f"{tmp_path}/run.yaml"
     assert parse_arguments(RecipeArguments, []).config_path is None
-    (noted,) = parse_arguments(RecipeArguments, ["--config", "nowhere.yaml"]).problems
-    assert "cannot read nowhere.yaml" in noted
 
 
 KWARGS = {"a": {"b": 0.5}}
 READ = [  # the YAML, the command line, and the setting that is read of them
     ("learning_rate: 5e-6", [], "learning_rate", 5e-6),  # text to YAML
-    ("learning_rate: 5.0e-6", [], "learning_rate", 5e-6),
     ({}, ["--learning_rate", "5e-6"], "learning_rate", 5e-6),
     ({}, ["--dry_run"], "dry_run", True),
     ({"dry_run": True}, ["--dry_run", "false"], "dry_run", False),
     ("reward_funcs: xml_format", [], "reward_funcs", ["xml_format"]),
-    ({}, ["--reward_funcs", "xml_format"], "reward_funcs", ["xml_format"]),
     ({"reward_funcs": ["a"]}, ["--reward-funcs", "b", "my.py:c"], "reward_funcs", ["b", "my.py:c"]),
     ("reward_weights: 2.0", [], "reward_weights", [2.0]),
-    ({}, ["--reward_weights", "2.0"], "reward_weights", [2.0]),
     ({}, ["--max_steps=-1"], "max_steps", -1),
     ({}, ["--pad_to_multiple_of", "8"], "pad_to_multiple_of", 8),  # it may be a text as well
-    ({}, ["--optim", "sgd"], "optim", "sgd"),  # a choice of an enum
     ({"reward_kwargs": KWARGS}, [], "reward_kwargs", KWARGS),
     ({}, ["--reward_kwargs", json.dumps(KWARGS)], "reward_kwargs", KWARGS),
     ({}, ["--chat_template_kwargs", '{"c": false}'], "chat_template_kwargs", {"c": False}),
@@ -85,23 +78,14 @@ def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch)
 def test_home_and_variables_are_expanded_in_paths(parse, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("DATA", "/big")
-    given = {"dataset_path": "~/rows", "output_dir": "$DATA/run", "model_name_or_path": "${DATA}/m"}
-    given["reward_funcs"] = ["~/mine.py:correct", "xml_format"]
-    args = parse(given, "--only_rows=~/kept.jsonl")
-    assert args.problems == []
-    read = {**vars(args.recipe), **args.training, **args.model}
-    assert {name: read[name] for name in (*given, "only_rows")} == {
-        "dataset_path": "/home/me/rows",
-        "output_dir": "/big/run",
-        "model_name_or_path": "/big/m",
-        "reward_funcs": ["/home/me/mine.py:correct", "xml_format"],
-        "only_rows": "/home/me/kept.jsonl",
-    }
+    settings = {"output_dir": "$DATA/run", "reward_funcs": ["~/mine.py:correct", "xml_format"]}
+    args = parse(settings, "--only_rows=~/kept.jsonl")
+    assert (args.problems, args.training["output_dir"]) == ([], "/big/run")
+    assert args.recipe.reward_funcs == ["/home/me/mine.py:correct", "xml_format"]
+    assert args.recipe.only_rows == "/home/me/kept.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("given", "read"), [(True, "group"), (False, "none"), ("batch", "batch"), ("none", "none")]
-)
+@pytest.mark.parametrize(("given", "read"), [(True, "group"), (False, "none"), ("batch", "batch")])
 def test_scale_rewards_may_be_true_or_false_as_in_trl(parse, given, read):
     for args in (parse({"scale_rewards": given}), parse({}, "--scale_rewards", str(given))):
         assert (args.problems, args.training["scale_rewards"]) == ([], read)

@@ -14,7 +14,6 @@ import yaml
 from datasets import Dataset
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
-from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.data.recipe import load_parts
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_rewards
@@ -87,41 +86,15 @@ def giving(amount: float, kind: str | None = None, **declared) -> Callable:
 
 
 @pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
-    """Arguments of good settings, changed as a test asks, and the rewards that they name."""
-    monkeypatch.chdir(tmp_path)
-
-    def arguments(words=(), **settings):
-        Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, **settings}))
-        return parse_arguments(RecipeArguments, ["--config", "run.yaml", *words])
-
-    return arguments
-
-
-@pytest.fixture
-def hold(read) -> Callable[..., tuple[list[str], list[dict]]]:
-    """Hold rewards to rows: problems and the table."""
-
-    def checked(train=TRAIN, held_out=HELD_OUT, rewards=None, reference=reference, **settings):
-        args = read(**settings)
-        if rewards is None:
-            named = args.recipe
-            rewards = load_rewards(named.reward_funcs, named.reward_kwargs, named.reward_tasks)
-        records = [reward_of(reward) for reward in rewards]
-        lines = check_rewards(args, train.to_list(), held_out.to_list(), records, reference)
-        return args.problems, lines
-
-    return checked
-
-
-@pytest.fixture
-def check(read) -> Callable[..., Preflight]:
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Preflight]:
     """The whole flow, with rewards of a test in place of those that the settings name."""
+    monkeypatch.chdir(tmp_path)
 
     def run(
         train=TRAIN, held_out=HELD_OUT, rewards=None, reference=reference, words=(), **settings
     ) -> Preflight:
-        args = read(words, **settings)
+        Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, **settings}))
+        args = parse_arguments(RecipeArguments, ["--config", "run.yaml", *words])
         named, *rows = load_parts(args, lambda recipe, seed: (train, held_out))
         rewards = named if rewards is None else [*map(reward_of, rewards)]
         result = preflight(args, (rewards, *rows), reference)
@@ -144,74 +117,45 @@ def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(ch
         ["sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0],
     ]
     assert result.record() == {"rewards": result.lines, "notes": result.args.notes}
-    printed = report(result).split("\n")
-    for line in (
-        "Preflight of run.yaml",
-        "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0",
-        "  8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process.",
-    ):
-        assert line in printed
+    step = "  8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process."
+    assert step in report(result).split("\n")
     values = resolved(result.args.recipe, result.args.training, result.args.model, "sums")
     assert (values["recipe"], values["world_size"], values["num_generations"]) == ("sums", 1, 4)
     assert "a secret" not in str(values)
 
 
 # fmt: off
-PASSES = {
-    "no held-out rows": {"held_out": None},
-    "plain-text prompts": {
-        "train": Dataset.from_list(
-            [{**row, "prompt": row["prompt"][0]["content"]} for row in TRAIN]
-        )
-    },
-    "saving between generations": {"save_steps": 8, "steps_per_generation": 4},
-    "no saving": {"save_steps": 7, "save_strategy": "no", "steps_per_generation": 4},
-    "saving at every step": {
-        "save_steps": 7, "gradient_accumulation_steps": 4, "num_iterations": 2,
-        "steps_per_generation": 2,
-    },
-    "the first 1,000 rows of a stream": {
-        "train": with_answer(1000, "not checked", MANY).to_iterable_dataset(), "max_steps": 5,
-    },
-}
 # fmt: on
 
 
-@pytest.mark.parametrize("changes", PASSES.values(), ids=PASSES)
+STREAM = {"train": with_answer(1000, "not checked", MANY).to_iterable_dataset(), "max_steps": 5}
+
+
+@pytest.mark.parametrize("changes", [{"held_out": None}, STREAM], ids=["not evaluated", "stream"])
 def test_what_can_train_passes(check, changes):
     result = check(**changes)
     assert result.args.problems == []
     assert ("only its first 1000 rows were checked" in report(result)) == ("max_steps" in changes)
 
 
-def test_a_row_without_a_reference_answer_is_scored_by_what_needs_none(hold):
+def test_a_row_without_a_reference_answer_is_scored_by_what_needs_none(check):
     def earned(answer: Callable) -> list[tuple]:
-        problems, lines = hold(reference=answer)
-        assert problems == []
-        return [(line["rows scored"], line["reference earns"]) for line in lines]
+        result = check(reference=answer)
+        assert result.args.problems == []
+        return [(line["rows scored"], line["reference earns"]) for line in result.lines]
 
     odd = earned(lambda row: None if int(row["answer"]) % 2 else reference(row))
     assert (odd, earned(lambda row: None)) == ([(8, 0.8), (8, 2.0)], [(8, None), (8, None)])
 
 
-def test_a_routed_verifier_does_not_apply_to_other_tasks(hold):
-    problems, lines = hold(**MIXED, **TO_SUMS)
-    assert problems == []
-    assert {(line["task"], line["reward"]): line["rows scored"] for line in lines} == {
-        ("sums", "xml_format"): 8,
-        ("sums", "gsm8k_correctness"): 8,
-        ("prose", "xml_format"): 1,
-        ("prose", "gsm8k_correctness"): 0,
-    }
-
-
-def test_a_reward_of_the_kind_model_is_not_called(hold):
+def test_a_reward_of_the_kind_model_is_not_called(check):
     def mine(completions, **kwargs):
         raise AssertionError("it is called")
 
     mine.kind = "model"
-    problems, lines = hold(rewards=[XmlFormat(), mine])
-    assert (problems, lines[1]["rows scored"], lines[1]["empty earns"]) == ([], 8, None)
+    result = check(rewards=[XmlFormat(), mine])
+    assert result.args.problems == []
+    assert (result.lines[1]["rows scored"], result.lines[1]["empty earns"]) == (8, None)
 
 
 # Rows and rewards
@@ -221,23 +165,11 @@ def sums_only(completions, task, **kwargs):
     return [1.0 if name == "sums" else None for name in task]
 
 
-async def generous(completions, **kwargs):
-    return [1.0] * len(completions)
-
-
 def scores_the_last(completions, answer, **kwargs):
     return [1.0 if answer[i] == "8" or c[0]["content"] else 0.0 for i, c in enumerate(completions)]
 
 
-for function in (generous, scores_the_last):
-    function.kind, function.full = "verifier", 1.0
-
-
-def after_example(text: str) -> Dataset:
-    """A held-out row with the question `text` after a worked example."""
-    shown = [("user", "9 + 0 ="), ("assistant", "9"), ("user", text)]
-    prompt = [{"role": role, "content": content} for role, content in shown]
-    return Dataset.from_list([{"prompt": prompt, "task": "sums", "answer": "4"}])
+scores_the_last.kind, scores_the_last.full = "verifier", 1.0
 
 
 def with_steps(row: dict) -> str:
@@ -257,7 +189,6 @@ REFUSED = [
     ({"train": TRAIN.remove_columns("answer")},
      "row 0 lacks the column 'answer', of which the recipe makes the reference completion"),
     ({"train": with_answer(3, None)}, "needs the column answer, which row 3 lacks"),
-    ({"train": TRAIN.remove_columns("task")}, "rows lack task"),
     ({"train": TRAIN.remove_columns("prompt")}, "rows lack prompt"),
     # The reference answer
     ({"reference": lambda row: reference(row).replace(">4<", ">4.0<")},
@@ -275,10 +206,8 @@ REFUSED = [
       "reference": MIXED["reference"]}, "the first is row 8"),  # of all rows, not of its task
     ({"held_out": with_answer(1, "many", HELD_OUT)},
      "evaluation rows: reward 'gsm8k_correctness' ... row 1"),
-    ({"held_out": after_example("3 + 1 =")}, "1 of 1 evaluation rows are also training rows"),
     # A verifier that scores nothing as something, also of the last row alone
     ({"rewards": [giving(1.0, "verifier", full=1.0)]}, EMPTY_EARNS),
-    ({"rewards": [generous]}, EMPTY_EARNS),
     ({"rewards": [scores_the_last]}, EMPTY_EARNS),
     # Tasks
     ({"train": PRODUCTS, "rewards": [sums_only]},
@@ -308,9 +237,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[text for _, text in REFUSED])
-def test_rows_and_rewards_that_do_not_fit_are_refused(hold, changes, message):
-    (problem, *others), _ = hold(**changes)
-    assert others == []
+def test_rows_and_rewards_that_do_not_fit_are_refused(check, changes, message):
+    (problem,) = check(**changes).args.problems
     assert all(part in problem for part in message.split(" ... "))
 
 
@@ -386,22 +314,13 @@ def test_the_command_of_the_audit_works_as_printed(monkeypatch, capsys, tmp_path
 # Rewards that get ready
 
 
-@pytest.mark.parametrize(
-    ("settings", "world", "completions"),
-    [
-        ({}, 1, 8),
-        ({"gradient_accumulation_steps": 2, "steps_per_generation": 4, "save_steps": 4}, 1, 32),
-        ({"generation_batch_size": 16}, 1, 16),
-    ],
-)
-def test_a_reward_gets_ready_for_the_completions_of_one_process(
-    check, settings, world, completions
-):
+def test_a_reward_gets_ready_for_the_completions_of_a_generation(check):
     ready = giving(0.0, prepare=lambda *asked: f"asked for {asked}")
+    sizes = {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "save_steps": 4}
     result = check(
-        train=make_rows(*range(32)), rewards=[XmlFormat(), ready], reward_timeout_s=7.5, **settings
+        train=make_rows(*range(32)), rewards=[XmlFormat(), ready], reward_timeout_s=7.5, **sizes
     )
-    assert f"mine: asked for ({completions}, 7.5)" in result.args.notes
+    assert "mine: asked for (32, 7.5)" in result.args.notes
 
 
 def program_rows(*tests: list[str]) -> Dataset:
@@ -437,12 +356,7 @@ def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
 
 
 @linux
-@pytest.mark.parametrize(
-    "tests", [[], ["assert double("], ["assert double(1) == 2", '{"stdin": "", "stdout": ""}']]
-)
+@pytest.mark.parametrize("tests", [[], ["assert double("]])
 def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
-    rows = program_rows(DOUBLE, ["assert double(1) == 2"], tests)
-    for first in (rows, rows.select([2, 0, 1])):
-        assert any(
-            "reward 'code_tests' " in text for text in check(first, **PROGRAMS).args.problems
-        )
+    problems = check(program_rows(DOUBLE, DOUBLE, tests), **PROGRAMS).args.problems
+    assert any("reward 'code_tests' " in text for text in problems)

@@ -37,7 +37,7 @@ def write(path: Path, items: list[dict]) -> Path:
 
 
 @pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".parquet"])
-@pytest.mark.parametrize("answers", [["7", "007", "x, y"], [7, 8], [0.5, 1.5]])
+@pytest.mark.parametrize("answers", [["7", "007", "NA"], [0.5, 1.5]])
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
     items = [{"question": f"Which,\n{n}?", "answer": answer} for n, answer in enumerate(answers)]
     train, held_out = load(write(tmp_path / f"mine{kind}", items), num_eval_rows=0)
@@ -49,11 +49,6 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
 def test_a_number_is_written_as_people_write_it(value, text):
     row = {"question": "Which?", "answer": value}
     assert item_of(row, ("question", "answer"), lambda gold: None)["answer"] == text
-
-
-def test_na_in_csv_is_no_missing_value(tmp_path):
-    (tmp_path / "mine.csv").write_text("question,answer\nWhich country?,NA\n")
-    assert load(tmp_path / "mine.csv", num_eval_rows=0)[0][0]["answer"] == "NA"
 
 
 @pytest.mark.parametrize(
@@ -92,14 +87,6 @@ def test_a_folder_has_its_own_held_out_rows_and_parts_of_a_split_are_one(tmp_pat
     assert len(train) + len(held_out) == 30
 
 
-def hub(monkeypatch, **splits: list[dict]) -> list:
-    """Let the Hub have a data set of these splits; return what is asked of it."""
-    asked = []
-    data = {name: Dataset.from_list(items) for name, items in splits.items()}
-    monkeypatch.setattr(questions, "load_dataset", lambda *words: asked.append(words) or data)
-    return asked
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -108,20 +95,11 @@ def hub(monkeypatch, **splits: list[dict]) -> list:
     ],
 )
 def test_any_data_set_and_configuration_of_the_hub(monkeypatch, settings, expected):
-    asked, args = hub(monkeypatch, train=ITEMS[:30], test=ITEMS[30:]), QuestionArguments(**settings)
+    data = {"train": Dataset.from_list(ITEMS[:30]), "test": Dataset.from_list(ITEMS[30:])}
+    asked, args = [], QuestionArguments(**settings)
+    monkeypatch.setattr(questions, "load_dataset", lambda *words: asked.append(words) or data)
     train, held_out = load_questions(args, 0, lambda gold: None, hub=("openai/gsm8k", "main"))
     assert (asked, len(train), len(held_out)) == ([expected], 30, 10)
-
-
-def test_the_splits_of_the_hub_are_named_and_a_single_one_is_that_of_training(monkeypatch):
-    args = QuestionArguments(dataset_name="me/mine")
-    hub(monkeypatch, rl=ITEMS)
-    train, held_out = load_questions(args, 0, lambda gold: None)
-    assert len(train) + len(held_out) == 40
-    hub(monkeypatch, train=ITEMS, validation=ITEMS)
-    message = r"no split 'test' \(it has: train, validation\): set dataset_test_split, or null"
-    with pytest.raises(ValueError, match=message):
-        load_questions(args, 0, lambda gold: None)
 
 
 def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, capsys):
@@ -133,18 +111,11 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
     assert f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in printed
 
 
-@pytest.mark.parametrize(
-    ("yaml", "words", "expected"),
-    [
-        ("dataset_path: mine.jsonl\n", ["--dataset_name", "a/b"], ("a/b", None)),
-        ("dataset_path: x\n", ["--dataset_name", "a/b", "--dataset_path", "y"], ("a/b", "y")),
-    ],
-)
-def test_rows_of_the_command_line_replace_those_of_the_yaml(tmp_path, yaml, words, expected):
-    (tmp_path / "run.yaml").write_text(yaml)
-    words = ["--config", str(tmp_path / "run.yaml"), *words]
+def test_rows_of_the_command_line_replace_those_of_the_yaml(tmp_path):
+    (tmp_path / "run.yaml").write_text("dataset_path: mine.jsonl")
+    words = ["--config", str(tmp_path / "run.yaml"), "--dataset_name", "a/b"]
     recipe = parse_arguments(QuestionArguments, words).recipe
-    assert (recipe.dataset_name, recipe.dataset_path) == expected
+    assert (recipe.dataset_name, recipe.dataset_path) == ("a/b", None)
 
 
 # recipes/math
@@ -163,7 +134,6 @@ def recipe():
     [
         ({}, r"\boxed{12}", "in \\boxed{}."),
         (IN_TAGS, TAGS.replace("{answer}", "12"), "Use tags."),
-        ({"system_prompt": ""}, r"\boxed{12}", None),
     ],
 )
 def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, reference, system):
@@ -174,20 +144,6 @@ def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, re
     assert system is None or row["prompt"][0]["content"].endswith(system)
     assert (row["answer"], recipe.reference_completion(row)) == ("12", reference)
     assert recipe.metric(row, reference) == {"strict": True, "lenient": True, "format": True}
-
-
-@pytest.mark.parametrize(
-    ("completion", "strict", "lenient", "has_box"),
-    [
-        (r"6 / 12 is \boxed{\frac{6}{12}}", True, True, True),
-        ("The answer is 1/2.", False, True, False),
-        (r"<think>\boxed{1/2}</think> I do not know.", False, False, False),
-    ],
-)
-def test_metrics_of_a_box(recipe, completion, strict, lenient, has_box):
-    row = {"answer": "0.5", "reference": r"\boxed{0.5}"}
-    expected = {"strict": strict, "lenient": lenient, "format": has_box}
-    assert recipe.metric(row, completion) == expected
 
 
 # recipes/gsm8k
@@ -204,5 +160,3 @@ def test_what_the_harness_yaml_rewards_most_is_right_for_every_reader():
         scores = load_reward(name)(prompts=[best], completions=[best], answer=["18"])
         assert scores == [score]
     assert recipe.metric(row, best) == {"strict": True, "lenient": True, "format": True}
-    wrong = best.replace("#### 18", "#### 17")
-    assert recipe.metric(row, wrong) == {"strict": False, "lenient": False, "format": True}

@@ -25,7 +25,7 @@ DIGESTS = {"training rows": "1", "held-out rows": "2", "model": "3", "the code o
 RECORD = {"seed": 0, "engine": "one process", "versions": {"torch": "2.8"}, "digests": DIGESTS}
 
 
-def start(folder: Path, world_size: int = 1, **settings) -> str | None:
+def start(folder: Path, **settings) -> str | None:
     """Open a folder as a start with these settings does; `digests` are those that differ."""
     recipe = {
         "fresh": settings.pop("fresh", False),
@@ -35,7 +35,7 @@ def start(folder: Path, world_size: int = 1, **settings) -> str | None:
     training = {
         "output_dir": str(folder),
         "process_index": 0,
-        "world_size": world_size,
+        "world_size": 1,
         "resume_from_checkpoint": settings.pop("resume_from_checkpoint", None),
         "sync_ref_model": settings.pop("sync_ref_model", False),
     }
@@ -65,9 +65,9 @@ def add_checkpoint(folder: Path, step: int, world_size: int = 1) -> str:
     return str(path)
 
 
-def add_evaluation(folder: Path, name: str = "before.jsonl") -> None:
+def add_evaluation(folder: Path) -> None:
     (folder / "evaluation").mkdir(parents=True, exist_ok=True)
-    (folder / "evaluation" / name).write_text("{}\n")
+    (folder / "evaluation" / "before.jsonl").write_text("{}\n")
 
 
 @pytest.fixture
@@ -88,14 +88,13 @@ def test_a_new_folder_starts_at_step_0_and_records_the_configuration(tmp_path):
     assert recorded(tmp_path)["seed"] == 1
 
 
-@pytest.mark.parametrize("file", ["before.jsonl", "validation.jsonl"])
-def test_a_start_that_saved_no_checkpoint_does_not_block_its_correction(file, tmp_path, capsys):
+def test_a_start_that_saved_no_checkpoint_does_not_block_its_correction(tmp_path, capsys):
     start(tmp_path / "run", loss_type="gpro")
-    add_evaluation(tmp_path / "run", file)
+    add_evaluation(tmp_path / "run")
     assert start(tmp_path / "run", loss_type="grpo") is None
     assert not (tmp_path / "run" / "evaluation").exists()
     assert "saved no checkpoint: it is now in" in capsys.readouterr().out
-    add_evaluation(tmp_path / "run", file)
+    add_evaluation(tmp_path / "run")
     assert start(tmp_path / "run", loss_type="grpo") is None
     assert (tmp_path / "run" / "evaluation").exists(), "the same run evaluates once"
 
@@ -112,8 +111,7 @@ def test_fresh_moves_aside_what_was_there(tmp_path):
     (tmp_path / "run" / "old.txt").write_text("mine")
     assert start(tmp_path / "run", fresh=True) is None
     (aside,) = [path for path in tmp_path.iterdir() if path.name != "run"]
-    assert (aside / "old.txt").read_text() == "mine"
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"run.lock", "run_config.json"}
+    assert (aside / "old.txt").read_text() == "mine" and not (tmp_path / "run/old.txt").exists()
 
 
 def test_a_folder_that_another_process_writes_is_refused(tmp_path, capsys):
@@ -145,10 +143,8 @@ def test_a_run_is_resumed_from_its_newest_whole_checkpoint(run, capsys):
     ("file", "content"),
     [
         ("trainer_state.json", None),  # transformers writes it last: the save was cut short
-        ("trainer_state.json", b'{"global_st'),  # by a full disk
         ("trainer_state.json", b'{"global_step": 7}'),  # of another checkpoint
         ("rng_state_1.pth", None),  # the second rank was slower
-        ("rng_state_1.pth", b"PK"),
     ],
 )
 def test_a_checkpoint_that_was_cut_short_is_not_whole(file, content, tmp_path):
@@ -169,14 +165,11 @@ def test_a_file_of_completions_that_a_kill_cut_short_is_written_again(run):
     assert [file.exists() for file in files] == [True, False]
 
 
-def test_a_resume_may_change_how_many_errors_of_a_reward_are_borne_and_how_long_it_may_take(
-    run, capsys
-):
+def test_a_resume_may_change_what_is_borne_of_a_reward(run, capsys):
     changed = {"max_reward_error_rate": 0.2, "reward_timeout_s": 600.0}
     assert start(run, **changed) == str(run / "checkpoint-5")
     assert "max_reward_error_rate: was None, now 0.2" in capsys.readouterr().out
     assert recorded(run) == {**RECORD, **changed}
-    assert start(run, **changed) and "max_reward_error_rate" not in capsys.readouterr().out
 
 
 def test_changed_code_of_a_reward_is_accepted_where_it_is_named(run, capsys):
@@ -214,8 +207,6 @@ def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):
     ("changed", "message"),
     [
         ({"seed": 1, "beta": 0.1}, "beta: was None, now 0.1\n  seed: was 0, now 1"),
-        ({"engine": "ZeRO-2"}, "engine: was 'one process', now 'ZeRO-2'"),
-        ({"max_steps": 9}, "max_steps: was None, now 9"),
         ({"digests": {"model": "x"}}, "model: changed"),
         ({"digests": {"the code of 'b'": "5"}}, "the code of 'b': it is not in the record"),
         # what no checkpoint holds
@@ -229,31 +220,24 @@ def test_what_is_not_this_run_is_refused_with_what_differs(changed, message, run
     assert start(run) == str(run / "checkpoint-5") and recorded(run) == RECORD, "as it was"
 
 
+EVALUATED, RUN = "evaluation/before.jsonl", "run_config.json"
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "content", "message"),
     [
-        ("evaluation/before.jsonl", "before.jsonl is missing, and the untrained model is gone"),
-        ("run_config.json", "is not empty and not a run"),
+        (EVALUATED, None, f"{EVALUATED} is missing, and the untrained model is gone"),
+        (RUN, None, "is not empty and not a run"),
+        (EVALUATED, '{"a": ', f"{EVALUATED} is damaged"),
+        (RUN, '{"a": ', f"{RUN} is damaged"),
     ],
 )
-def test_a_resume_without_a_file_that_nothing_can_make_again_is_refused(name, message, run, capsys):
+def test_a_file_that_nothing_can_make_again_must_be_whole(name, content, message, run, capsys):
     (run / name).unlink()
+    if content:
+        (run / name).write_text(content)
     assert refused(run) == 2
     assert message in capsys.readouterr().out
-
-
-def test_a_finished_run_without_checkpoint_and_report_says_how_to_write_it(tmp_path, capsys):
-    start(tmp_path)
-    (tmp_path / "summary.json").write_text("{}")
-    assert refused(tmp_path) == 2
-    assert f"scripts/report.py {tmp_path}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["run_config.json", "evaluation/before.jsonl"])
-def test_a_damaged_file_that_nothing_can_make_again_is_refused_by_name(name, run, capsys):
-    (run / name).write_text('{"a": ')
-    assert refused(run) == 2
-    assert f"{run / name} is damaged" in capsys.readouterr().out
 
 
 # Which run it is
@@ -280,7 +264,6 @@ def test_the_identity_follows_rows_code_and_the_model(tmp_path):
         ("model and tokenizer", identity(template="u")),
     ):
         assert differences(first, changed).keys() == {name}
-    assert identity_of([len], [], [], None)["digests"]["the code of 'len'"] is None
 
 
 @pytest.mark.parametrize(
@@ -325,12 +308,9 @@ def test_the_model_card_names_a_base_model_of_a_local_folder_and_the_data(tmp_pa
     (tmp_path / "Base" / "README.md").write_text("Made from a 4-bit file.\n")
     config = {"model_name_or_path": str(tmp_path / "Base"), "output_dir": "runs/x"}
     config |= {"recipe": "sums", "dataset_name": "chain_sum"}
-    card = (
-        "licence: license\nfine-tuned from [None](https://huggingface.co/None).\n"
-        'pipeline(model="None")\n'
-    )
+    card = 'fine-tuned from [None](https://huggingface.co/None).\npipeline(model="None")\n'
     done = complete_card(card, config, "the table")
-    assert "None" not in done and "licence: license" not in done and 'model="runs/x"' in done
+    assert "None" not in done and 'model="runs/x"' in done
     assert "## Base model\n\nMade from a 4-bit file.\n" in done
     assert "`sums`: {'dataset_name': 'chain_sum'}" in done
     assert done.endswith("## Before and after\n\n```\nthe table\n```\n")

@@ -74,8 +74,6 @@ def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
     ("text", "message"),
     [
         (None, "only_rows: there is no file"),
-        ("", "holds no rows"),
-        ("{", "rows.jsonl, line 1: "),
         ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
     ],
 )
@@ -84,13 +82,6 @@ def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, message):
         (tmp_path / "rows.jsonl").write_text(text)
     with pytest.raises(ValueError, match=message):
         use_only_rows(str(tmp_path / "rows.jsonl"), None)
-
-
-def test_a_column_of_a_later_row_is_read_too(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    write_rows(file, [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
-    assert use_only_rows(str(file), None)["answer"][:] == [None, "7"]
-    assert len(use_only_rows(str(file), 1)) == 1
 
 
 def ask(*texts: str) -> list[dict]:
@@ -102,8 +93,6 @@ def ask(*texts: str) -> list[dict]:
     [
         (ask("shown", "1 + 1"), ask("shown", "2 + 2"), False),
         (ask("shown", "1 + 1"), ask("2 + 2"), True),  # no worked example
-        (ask("shown", "1 + 1"), ask("another", "2 + 2"), True),
-        (ask("shown", "1 + 1"), [{**ask("shown")[0], "name": None}, *ask("2 + 2")], False),
         ("1 + 1", "2 + 2", False),  # plain text
     ],
 )

@@ -8,7 +8,7 @@ from support.launching import ROOT, run
 
 from recipes.common.data.overlap import QUESTIONS, check_held_out, question_digest
 from recipes.common.data.recipe import load_recipe
-from recipes.common.utils.run_files import WARM_START, read_json, write_json, write_rows
+from recipes.common.utils.run_files import WARM_START, read_json, write_json
 
 CONFIG = ROOT / "recipes/arithmetic/warm.yaml"
 SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4", "--eval_strategy", "no"]
@@ -42,13 +42,6 @@ def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_
     assert "the first is row 1" in message
     assert check_held_out([], rows, warm_model(tmp_path, ["four"])) == []
     assert check_held_out([], rows, "org/model") == []
-
-
-def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_and_key(tmp_path):
-    write_rows(tmp_path / "own.jsonl", [{"prompt": "9 + 9 =", "task": "math"}])
-    message = r"only_rows: .*own.jsonl: row 0 lacks the column 'answer'.*Add it to the file"
-    with pytest.raises(ValueError, match=message):
-        load_recipe(CONFIG, [*SIZES, "--only_rows", str(tmp_path / "own.jsonl")])
 
 
 @pytest.mark.slow

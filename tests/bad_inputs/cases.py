@@ -54,7 +54,6 @@ SETTINGS = [
     ({"torch_dtype": "auto"}, "unknown argument 'torch_dtype'", "its name is now 'dtype'"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
     ({"output_dir": "/proc/out"}, "output_dir '/proc/out'", "nothing can be written there"),
-    ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
     ({"output_dir": "run.yaml/out"}, "run.yaml is a file: give another folder"),
     ({"output_dir": "data"}, "output_dir 'data'", "it is the folder of the data"),
     ({"output_dir": "a" * 300}, "File name too long"),
@@ -84,14 +83,9 @@ SETTINGS = [
     ({"optim": "adam"}, "adam is not a valid OptimizerNames", "'adamw_torch'"),
     ({"accelerator_config": {"split_batch": True}}, "the training settings: TypeError",
      "split_batch"),
-    ({"optim_args": "fast"}, "optim, optim_args and lr_scheduler:"),
     ({"optim": "sgd", "optim_args": "momentum=-1"}, "Invalid momentum"),
-    ({"optim": "adamw_bnb_8bit"}, "optim, optim_args and lr_scheduler:", "bitsandbytes"),
-    ({"lr_scheduler_type": "warmup_stable_decay"}, "optim, optim_args and lr_scheduler:"),
-    ({"lr_scheduler_kwargs": {"speed": 1}}, "unexpected keyword", "'speed'"),
     ({"use_vllm": True}, "use_vllm: ModuleNotFoundError: No module named 'vllm'"),
     ({"load_in_4bit": True}, "load_in_4bit, load_in_8bit: ImportError", "bitsandbytes"),
-    ({"load_in_8bit": True, "load_in_4bit": True}, "You can't use 8 bit and 4 bit"),
     ({"report_to": ["none", "trackio"]}, "report_to: ", "trackio"),
     ({"report_to": "wandb", "project": "a/b"}, "project is 'a/b'; W&B allows none of"),
     ({"use_peft": True, "lora_task_type": "CHAT"}, "Invalid task type: 'CHAT'"),
@@ -105,7 +99,6 @@ SETTINGS = [
     ({"model_init_kwargs": {"speed": 1}}, "unexpected keyword argument 'speed'"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
     ({"attn_implementation": "flash"}, '`attn_implementation="flash"` is not supported'),
-    ({"attn_implementation": "flash_attention_2"}, "FlashAttention2"),
     ({"fsdp": "full_shard auto_wrap"}, "fsdp is 'full_shard auto_wrap', but this launch is"),
     # LoRA
     ({"use_peft": True, "lora_task_type": "SEQ_CLS"}, "lora_task_type is SEQ_CLS", "CAUSAL_LM"),
@@ -149,29 +142,22 @@ YAML = [
     ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
-    ("", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
-    ("a:\n\t- b\n", "cannot read run.yaml", "'\\t'"),
     (b"a: \xff\xfe\xfa\n", "cannot read run.yaml"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: Circular reference"),
-    ("reward_funcs: &a [*a]\n", "cannot read run.yaml: Circular reference"),
 ]
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
     (["--max_steps"], "max_steps: expected one argument"),
     (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
     (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
-    (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
     (["--reward_gates", "xml_format"], "valid dictionary"),
-    (["--max_steps", "many", "--beta", "x"], "max_steps is 'many'"),
 ]
 ENV = [
     ({"RANK": "1"}, "RANK is 1", "no process of that rank", "unset RANK"),
-    ({"RANK": "1", "WORLD_SIZE": "1"}, "RANK is 1", "no process of that rank"),
     ({"WORLD_SIZE": "two"}, "the launch: ", "'two'"),
-    ({"RANK": "two"}, "the launch: ", "'two'"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 TRAIN = [
@@ -229,7 +215,6 @@ FILES = [
        f"line 41: the answer is {gold!r}, which stands for none") for gold in ("N/A", "-", "null")),
     (("a.jsonl", ROWS[0], {}), "has 1 rows, and none of them is held out"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
-    (("a.jsonl", ALL, {"reference": "It is {answer}."}), "reference is 'It is"),
     (("a.jsonl", ALL, {"reward_funcs": ["gsm8k_correctness"]}),
      "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer"),
 ]
@@ -245,10 +230,7 @@ REWARDS = [
     (MINE + "return [float(len(each)) for each in completions]", "reward 'mine' gives 1 to "),
     (MINE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
     (MINE + "raise SystemExit(3)", "reward 'mine' fails", "SystemExit: 3"),
-    ("import sys\nsys.exit()", "fails to import: SystemExit"),
     ("def mine(completions, **kwargs:\n", "fails to import: SyntaxError"),
-    ("import nowhere", "fails to import: ModuleNotFoundError"),
-    ("def other(completions, **kwargs): ...", "has no function or class 'mine'"),
     ("mine = 5", "has no function or class 'mine'"),
     ("class mine: ...", "which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
@@ -263,24 +245,18 @@ MODELS = [
     ("no config.json", "model_type"),
     ("an adapter", "it is a LoRA adapter; merge it"),
     ({"config.json": '{"model_type": "llama"'}, "not a valid JSON file"),
-    ({"config.json": "{}"}, "model_type"),
     ({"config": {"model_type": "lama"}}, "does not recognize this architecture"),
     ({"config": {"architectures": None}}, "names no architectures"),
     ("no tokenizer.json", "Unrecognized processing class"),
     ({"tokenizer.json": "{"}, "model_name_or_path"),
     ("no model.safetensors", "no file named model.safetensors, or pytorch_model.bin"),
     ("weights cut short", "SafetensorError"),
-    ({"model.safetensors": ""}, "SafetensorError"),
-    ({"model.safetensors": "version https://git-lfs"}, "SafetensorError"),
     ({"model.safetensors.index.json": '{"weight_map": {"a": "model-00002.safetensors"}}'},
      "FileNotFoundError", "model-00002.safetensors"),
-    ({"model.safetensors.index.json": "[]"}, "TypeError"),
     # Weights that would start at random, or teach nothing
     ("without a layer", "its weights lack model.layers.1.", "9 would start at random"),
     ("names of a wrapper", "its weights lack lm_head.weight", "module.", "would start at random"),
-    ("a weight renamed", "its weights lack model.layers.1.mlp.down_proj.weight"),
     ({"config": {"intermediate_size": 48}}, "mlp.", "has the shape"),
-    ("few embeddings", "model.embed_tokens.weight has the shape [50, "),
     ("zeros", "its weights are all 0"),
     ("NaN", "its weights are no numbers (the first: "),
     # What it would read
@@ -297,10 +273,12 @@ MODELS = [
 # The name of a model that is not on this disk, while the Hub is offline.
 NAMES = [
     ("./model", "Repo id must"),
-    ("/nowhere", "Repo id must"),
-    ("runs/2026/model", "Repo id must"),
     ("data/modle", "it is not a folder, and data is one"),
     ("models/SmolLM2", "Run `python scripts/prepare_model.py` first"),
     ("org/model", "the Hub is offline (HF_HUB_OFFLINE=1)"),
     (None, "model_name_or_path is missing"),
+]
+ACCOUNTS = [
+    ({"report_to": "wandb"}, "W&B has no key: run `wandb login`"),
+    ({"push_to_hub": True}, "nobody is logged in to the Hub: run `hf auth login`"),
 ]
