@@ -5,8 +5,7 @@ reward = load_reward("gsm8k_correctness", exact=2.0)
 reward(prompts=["..."], completions=["<answer>18</answer>"], answer=["18"])     # [2.0]
 """
 
-from rewards.contract import KINDS, Reward, reward_of
+from rewards.contract import KINDS, Reward, for_tasks, reward_of
 from rewards.loading import load_reward, load_rewards
-from rewards.routing import for_tasks
 
 __all__ = ["KINDS", "Reward", "for_tasks", "load_reward", "load_rewards", "reward_of"]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Set
 from fractions import Fraction
 
 from rewards.latex.number import HEDGES, SCALE, number_of
-from rewards.latex.tidy import NUMBER_WORDS, tidy
+from rewards.latex.parse import NUMBER_WORDS, tidy
 from rewards.text import (
     Place,
     answer_part,

@@ -15,9 +15,8 @@ from functools import lru_cache
 from rewards.answer import stated_text
 from rewards.latex.compare import can_be_equal, compare
 from rewards.latex.number import SCALES, written_number
-from rewards.latex.parse import Tree
+from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
 from rewards.latex.read import Answer, read_answer
-from rewards.latex.tidy import NUMBER_WORDS, tidy
 from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
 from rewards.text import (
     answer_part,

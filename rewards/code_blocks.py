@@ -13,6 +13,8 @@ import symtable
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rewards.text import completion_text
+
 PYTHON = ("python", "py", "python3")
 MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # of a text in which a block may be joined with others
 
@@ -185,3 +187,18 @@ def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
     common = os.path.commonprefix(starts)  # noqa: RUF071 it is not a path
     code = "\n".join(line.removeprefix(common) for line in lines)
     return Block(fence.language, code + "\n" if code else "", complete)
+
+
+class CodeFormat:
+    """Reward `full` for one fenced Python block, complete and not empty, else 0.0."""
+
+    __name__ = "code_format"
+    kind = "format"
+
+    def __init__(self, full: float = 1.0):
+        self.full = full
+        reason = "one block is there, as in a worked example; it does not read what it holds"
+        self.allowances = {"prompt echoed": (full, reason)}
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
+        return [self.full * is_one_python_block(completion_text(text)) for text in completions]

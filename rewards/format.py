@@ -1,6 +1,5 @@
 """Format rewards: is the completion shaped as asked?"""
 
-from rewards.code_blocks import is_one_python_block
 from rewards.text import completion_text
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
@@ -110,18 +109,3 @@ class ThinkAnswerFormat:
             is_shaped = is_think_answer(completion_text(text), self.prefilled or is_open)
             scores.append(self.full * is_shaped)
         return scores
-
-
-class CodeFormat:
-    """Reward `full` for one fenced Python block, complete and not empty, else 0.0."""
-
-    __name__ = "code_format"
-    kind = "format"
-
-    def __init__(self, full: float = 1.0):
-        self.full = full
-        reason = "one block is there, as in a worked example; it does not read what it holds"
-        self.allowances = {"prompt echoed": (full, reason)}
-
-    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [self.full * is_one_python_block(completion_text(text)) for text in completions]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.latex.parse import Unreadable, parse
-from rewards.latex.tidy import NUMBER_WORDS
+from rewards.latex.parse import NUMBER_WORDS, Unreadable, parse
 from rewards.latex.value import value_at
 from rewards.steps import Steps
 from rewards.text import completion_text, find_tag, question_of

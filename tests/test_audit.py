@@ -14,13 +14,12 @@ import pytest
 from test_layout import REQUIRED
 
 from rewards import load_reward, reward_of
-from rewards.audit import try_tricks
-from rewards.audit.call import score, stand_in_ids
-from rewards.audit.tricks import TRICKS, tricks
+from rewards.audit import score, stand_in_ids, try_tricks
 from rewards.contract import route
+from rewards.loading import REGISTRY
 from rewards.process import EquationSteps, equations
-from rewards.registry import REGISTRY
 from rewards.text import tagged_answer
+from rewards.tricks import TRICKS, tricks
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
 TAGGED = "<reasoning>r</reasoning><answer>GOLD</answer>"

@@ -11,9 +11,8 @@ from support.counting import calls_of
 
 from rewards.latex.compare import can_be_equal, compare
 from rewards.latex.number import number_of
-from rewards.latex.parse import Malformed, Unreadable, parse
+from rewards.latex.parse import Malformed, Unreadable, parse, tidy
 from rewards.latex.read import read_answer
-from rewards.latex.tidy import tidy
 from rewards.latex.value import same_value
 
 

@@ -11,7 +11,7 @@ from recipes.common.checks import preflight as checks
 from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.settings import parse_arguments
 from rewards import KINDS, load_reward
-from rewards.registry import REGISTRY
+from rewards.loading import REGISTRY
 
 RECIPES = sorted(file.parent for file in ROOT.glob("recipes/*/train.py"))
 CONFIGS = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))

@@ -13,7 +13,7 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 from rewards import load_reward, load_rewards, reward_of
 from rewards.contract import route
 from rewards.format import XmlFormat
-from rewards.registry import REGISTRY
+from rewards.loading import REGISTRY
 
 MINE = """
 import functools

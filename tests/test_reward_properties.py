@@ -13,9 +13,9 @@ from support.hostile import HOSTILE
 from test_layout import REQUIRED
 
 from rewards import load_reward
-from rewards.audit.call import score, stand_in_ids
+from rewards.audit import score, stand_in_ids
+from rewards.loading import REGISTRY
 from rewards.reasoning_gym import score_reasoning_gym
-from rewards.registry import REGISTRY
 
 SCORING = list(REGISTRY)
 PARAMETERS = {**REQUIRED, "code_tests": {"timeout_s": 0.5}}

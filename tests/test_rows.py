@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rewards.contract import route
-from rewards.jsonl import read_jsonl, with_keys
-from rewards.rows import rows_by_task, score_rows, unusable_rows
+from rewards.rows import read_jsonl, rows_by_task, score_rows, unusable_rows, with_keys
 
 
 def outcomes(*columns: list, scorer) -> tuple[list, dict]:

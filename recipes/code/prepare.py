@@ -23,7 +23,7 @@ from recipes.code.one_liners import one_liner_tasks
 from recipes.code.tasks import Task, complete_row, read_tasks
 from recipes.common.data.split import is_held_out
 from rewards.code_tests import called_names, job_of, parse_cases
-from rewards.jsonl import read_jsonl, with_keys
+from rewards.rows import read_jsonl, with_keys
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.code_tests import called_names, parse_cases
-from rewards.jsonl import read_jsonl, with_keys
+from rewards.rows import read_jsonl, with_keys
 
 Task = dict[str, Any]
 

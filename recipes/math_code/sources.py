@@ -10,7 +10,7 @@ from datasets import Dataset, interleave_datasets, load_dataset
 from recipes.code.tasks import read_tasks
 from recipes.common.data.questions import gold_of, read_questions
 from recipes.common.data.split import is_held_out
-from rewards.jsonl import read_jsonl, with_keys
+from rewards.rows import read_jsonl, with_keys
 
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
 PASSAGES = Path(__file__).parent.with_name("number_count") / "passages.jsonl"

@@ -17,7 +17,7 @@ from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.number_count.samples import show_samples
-from rewards.jsonl import read_jsonl, with_keys
+from rewards.rows import read_jsonl, with_keys
 from rewards.number_count import count_whole_numbers, score_number_count
 from rewards.small import word_share
 

@@ -4,8 +4,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.latex.parse import Tree, Unreadable, parse, rational
-from rewards.latex.tidy import NUMBER_WORDS, tidy
+from rewards.latex.parse import NUMBER_WORDS, Tree, Unreadable, parse, rational, tidy
 
 MAX_NUMBER_CHARS = 100  # a longer text is not a number that anybody meant
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])", re.ASCII)

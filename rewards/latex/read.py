@@ -5,8 +5,7 @@ import re
 from typing import NamedTuple
 
 from rewards.latex.number import read_quantity, without_separators
-from rewards.latex.parse import Malformed, Tree, Unreadable
-from rewards.latex.tidy import tidy
+from rewards.latex.parse import Malformed, Tree, Unreadable, tidy
 from rewards.latex.value import constant, same_value
 
 

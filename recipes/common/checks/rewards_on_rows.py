@@ -13,8 +13,7 @@ from recipes.common.training.process import check_loss
 from recipes.common.training.tools import takes_environments
 from recipes.common.utils.problems import collected
 from recipes.common.utils.screen import bar
-from rewards.audit import try_tricks
-from rewards.audit.call import graded
+from rewards.audit import graded, try_tricks
 from rewards.contract import Reward
 from rewards.rows import NumberedRow, rows_by_task
 

@@ -15,7 +15,7 @@ from datasets.exceptions import DatasetsError
 
 from recipes.common.data.split import draw, is_held_out
 from recipes.common.settings import RecipeArguments, setting
-from rewards.jsonl import collect, lines_of, parse_line, shown
+from rewards.rows import collect, lines_of, parse_line, shown
 from rewards.text import last_boxed
 
 Item = dict[str, str]  # `question`, and `answer`: the gold, or a solution that ends in it

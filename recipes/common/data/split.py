@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.settings import Arguments
-from rewards.jsonl import read_jsonl, with_keys
+from rewards.rows import read_jsonl, with_keys
 
 Rows = Dataset | IterableDataset
 STREAMED_ROWS = 1000  # of a stream, so many are checked

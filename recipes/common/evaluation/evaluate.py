@@ -18,7 +18,7 @@ from recipes.common.evaluation.metrics import Metric, by_reward
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
 from rewards import reward_of
-from rewards.audit.call import score
+from rewards.audit import score
 
 Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout a row
 

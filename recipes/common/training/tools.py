@@ -14,9 +14,8 @@ from typing import Any
 
 from recipes.common.training.completion import load_tokenizer
 from recipes.common.utils.run_files import arguments_text
-from rewards.contract import AsyncReward, Reward, at_once, reward_of
+from rewards.contract import AsyncReward, Reward, answer_of, at_once, reward_of
 from rewards.loading import find_object
-from rewards.routing import answer_of
 
 DECLARATIONS = ("kind", "full", "allowances", "farmable", "max_error_rate", "tasks")
 NOT_TOOLS = ("reset", "get_reward")
