@@ -275,7 +275,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     settings = {
         "config": "recipes/arithmetic/quickstart.yaml",
         "launch": "accelerate_configs/cpu.yaml",
-        "output_dir": tmp_path / "q",
+        "output_dir": tmp_path / "q.5",
         "max_steps": 1,
         "bf16": "false",
         "model_name_or_path": build_tiny_model(tmp_path / "model"),
@@ -283,21 +283,21 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     }
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     assert "as configured" in run("--seeds", "0", "1")
-    assert (tmp_path / "q-arms.png").is_file()
+    assert (tmp_path / "q.5-arms.png").is_file()
     names, sft = ["constant", "sft", "sft+grpo"], ["--sft_steps", "1", "--sft_rows", "4"]
     output = run("--seeds", "0", *sft, "--warm_steps", "1", "--arms", *names)
     assert "is finished" in output  # the run as configured is the one above
-    figures = read_json(tmp_path / "q-arms.json")["runs"]
+    figures = read_json(tmp_path / "q.5-arms.json")["runs"]
     strict = {line["arm"]: line for line in figures if line["metric"] == "strict"}
     assert list(strict) == [CONFIGURED, *names]
     constant = strict["constant"]  # it cannot have changed a weight
     assert (constant["change"], constant["p"]) == (0.0, 1.0)
-    stages = read_evaluation(tmp_path / "q-constant-seed0")
+    stages = read_evaluation(tmp_path / "q.5-constant-seed0")
     before, after = ([row["completion"] for row in stage] for stage in stages)
     assert before == after
     configs = {
-        name: read_json(tmp_path / f"q-{name}-seed0" / "run_config.json")
+        name: read_json(tmp_path / f"q.5-{name}-seed0" / "run_config.json")
         for name in ("constant", "sft-grpo")
     }
     assert configs["constant"]["reward_funcs"] == ["constant"]
-    assert configs["sft-grpo"]["model_name_or_path"] == str(tmp_path / "q-warm-start-seed0")
+    assert configs["sft-grpo"]["model_name_or_path"] == str(tmp_path / "q.5-warm-start-seed0")

@@ -20,7 +20,7 @@ ALLOWED = {
     "training": {"utils"},
     "evaluation": {"utils"},
     "trainer": {"utils", "training"},
-    "limits": {"utils"},
+    "limits": {"utils", "training"},
     "settings": {"utils", "trainer", "limits"},
     "data": {"utils", "settings"},
     "report": {"utils", "training", "evaluation"},

@@ -240,6 +240,12 @@ def test_a_file_that_nothing_can_make_again_must_be_whole(name, content, message
     assert message in capsys.readouterr().out
 
 
+def test_a_record_that_holds_no_settings_is_refused_by_name(run, capsys):
+    (run / "run_config.json").write_text("[1]")
+    assert refused(run) == 2
+    assert f"{run / 'run_config.json'} is damaged" in capsys.readouterr().out
+
+
 # Which run it is
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from recipes.common.training.engine import asked_engine, world_size
 from recipes.common.utils.secrets import blank
 
 # A value that may be left out (None) is not held to its range where it is.
@@ -64,6 +65,13 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
      "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, or "
      "no tools."),
+    # TRL 1.16 would wait for ever: the rollouts of two processes differ in their number of turns.
+    (lambda s: ((s.tools or s.environment_factory) and world_size() > 1
+                and (asked_engine().startswith(("ZeRO-3", "FSDP"))
+                     or (s.use_vllm and s.vllm_mode == "server")
+                     or (s.use_vllm and s.vllm_tensor_parallel_size > 1))),
+     "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "
+     "all of them. Use DDP, ZeRO-1 or ZeRO-2, or one process."),
     # What is normalised over the right answers alone would count a wrong one as their mean.
     (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
      "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),

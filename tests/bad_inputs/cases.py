@@ -138,6 +138,13 @@ SETTINGS = [
     ({"max_tool_calling_iterations": 0, "tools": [f"{CALCULATOR}:value_of"]},
      "max_tool_calling_iterations is 0"),
 ]
+# Engine and settings with which tools would wait for ever on two processes.
+TOOLS_ON_TWO = [
+    ("ZeRO-3", {}),
+    ("FSDP2", {}),
+    ("DDP", {"use_vllm": True, "vllm_mode": "server"}),
+    ("DDP", {"use_vllm": True, "vllm_tensor_parallel_size": 2}),
+]
 YAML = [
     ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),

@@ -97,6 +97,15 @@ def test_settings(given, words, refusal):
     assert_refused(refusal(settings=given), words)
 
 
+@pytest.mark.parametrize(("engine", "settings"), [*cases.TOOLS_ON_TWO, ("ZeRO-2", {})])
+def test_tools_on_two_processes(engine, settings, refusal, monkeypatch):
+    monkeypatch.setattr("recipes.common.limits.asked_engine", lambda: engine)
+    monkeypatch.setattr("recipes.common.limits.world_size", lambda: 2)
+    problems = refusal(settings={"tools": [f"{cases.CALCULATOR}:value_of"], **settings})
+    refused = any("Use DDP, ZeRO-1 or ZeRO-2, or one process." in problem for problem in problems)
+    assert refused == (engine != "ZeRO-2")
+
+
 def test_every_setting_with_a_range_or_with_choices_exists():
     kinds = (QuestionArguments, GRPOConfig, ModelConfig)
     fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}

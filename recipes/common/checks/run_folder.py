@@ -50,7 +50,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
     dtype = None
     if not recipe.fresh:
         with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
-            dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
+            dtype = _recorded(Path(training.output_dir)).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
         announce(f"dtype: {dtype}, {times:.1f} times as fast here as the other (dtype: fastest)")
@@ -101,7 +101,7 @@ def _decide(
             f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
-    old = files.read_json(folder / files.RECORD, {})
+    old = _recorded(folder)
     checkpoint = None
     for path in files.checkpoints(folder):  # the newest first
         reason = why_not_whole(path, training.world_size)
@@ -126,6 +126,14 @@ def _decide(
     files.write_json(folder / files.RECORD, record)
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
     return False, str(checkpoint) if checkpoint else None
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    """The record of a folder, empty where it has none; ValueError where it is damaged."""
+    record = files.read_json(folder / files.RECORD, {})
+    if not isinstance(record, dict):
+        raise ValueError(f"{folder / files.RECORD} is damaged: it holds no mapping of settings.")
+    return record
 
 
 def _same_run(

@@ -61,14 +61,14 @@ def run_arms(options: Namespace, words: list[str]) -> None:
         }
     runs = compare_arms(folders)
     figures = runs.drop(columns=[f"{stage}_interval" for stage in STAGES]).to_dict("records")
-    written = stem.with_name(f"{stem.name}-arms")
-    files.write_json(written.with_suffix(".json"), {"runs": figures})
+    written = f"{stem}-arms"  # with_suffix would cut a name such as "lr-0.5"
+    files.write_json(Path(f"{written}.json"), {"runs": figures})
     table = arms_table(runs)
-    files.write_whole(written.with_suffix(".txt"), table + "\n")
+    files.write_whole(Path(f"{written}.txt"), table + "\n")
     print(f"\n{options.config}\n{table}\nSaved {written}.txt and {written}.json")
     if len(options.seeds) > 1:
         starts = [run[0] for run in folders[CONFIGURED].values()]
-        plot_runs(starts, written.with_suffix(".png"))
+        plot_runs(starts, Path(f"{written}.png"))
         print(f"Saved {written}.png")
 
 
