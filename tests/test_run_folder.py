@@ -230,6 +230,7 @@ EVALUATED, RUN = "evaluation/before.jsonl", "run_config.json"
         (RUN, None, "is not empty and not a run"),
         (EVALUATED, '{"a": ', f"{EVALUATED} is damaged"),
         (RUN, '{"a": ', f"{RUN} is damaged"),
+        (RUN, "[1]", f"{RUN} is damaged: it holds no mapping of settings"),
     ],
 )
 def test_a_file_that_nothing_can_make_again_must_be_whole(name, content, message, run, capsys):
@@ -238,12 +239,6 @@ def test_a_file_that_nothing_can_make_again_must_be_whole(name, content, message
         (run / name).write_text(content)
     assert refused(run) == 2
     assert message in capsys.readouterr().out
-
-
-def test_a_record_that_holds_no_settings_is_refused_by_name(run, capsys):
-    (run / "run_config.json").write_text("[1]")
-    assert refused(run) == 2
-    assert f"{run / 'run_config.json'} is damaged" in capsys.readouterr().out
 
 
 # Which run it is
