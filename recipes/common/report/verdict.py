@@ -61,12 +61,9 @@ def verdict(
       5 %: of 40 runs that changed nothing one has a rise, one a fall.
     - *Did it fall from a better one in between?* The last validation against the best between, by
       the same test at 5 % divided by the number of evaluations between (Bonferroni): the best was
-      chosen by looking at all.
+      chosen by looking at all. It decides without `ends` alone, and is told beside them.
 
-    rose together: the reward and the metric. diverged: the reward rose and the metric fell below
-    step 0. accuracy fell: below step 0 otherwise, or, without `ends`, below the best in between.
-    reward alone, accuracy alone, nothing moved: as they say. A change that the rows are too few to
-    show counts as none, and the sentence gives its interval.
+    A change that the rows are too few to show counts as none, and the sentence gives its interval.
     """
     rewards = list(curve(log, "reward").values())  # without steps of which no row could be scored
     if len(validation) < 2:
@@ -82,15 +79,13 @@ def verdict(
 
     slope, p_slope = slope_test(rewards)
     reward_rose = slope > 0 and p_slope < LEVEL
-    change, p = _change(before, after, metric)
+    change, p, figures = _compared(before, after, metric)
     rose, fell = p < LEVEL and change > 0, p < LEVEL and change < 0
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
-    drop, p_drop = _change(best, last, metric)
+    drop, p_drop, figures_of_drop = _compared(best, last, metric)
     # Where the best was no better than the first, the change from before to after says it all.
     was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
-    # Held-out rows were not evaluated in between: a fall of the validation rows is told beside
-    # what they say, and decides where there are no others.
     decides = dropped and ends is None
     if fell and reward_rose:
         name = "diverged"
@@ -107,11 +102,11 @@ def verdict(
     opening = OPENINGS[name].format(metric=label, step=best["step"] if decides else first["step"])
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
     start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
-    figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
+    sentence = f"{opening[0].upper()}{opening[1:]}: reward {start:.2f} to {end:.2f}; "
+    sentence += f"{metric} {figures}"
     if dropped:
-        fall = f"the validation rows fell after step {best['step']}:"
-        figures.append(_figures(fall, metric, best, last))
-    return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
+        sentence += f"; the validation rows fell after step {best['step']}: {figures_of_drop}"
+    return Verdict(name, f"{sentence}.")
 
 
 def verdict_of_run(
@@ -138,18 +133,18 @@ def verdict_of_run(
         {"step": step, "metrics": outcomes(rows), "by_reward": rows[0].get("by_reward", [])}
         for step, rows in ((0, before), (last, after))
     ]
-    has_curve = len(validation) > 1 and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
+    held_out = ends[0]["metrics"]
+    has_curve = len(validation) > 1 and held_out.keys() & validation[0]["metrics"].keys()
     evaluations = validation if has_curve else ends
-    metrics = independent_metrics(
-        name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]
-    )
-    verdicts = {metric: verdict(log, evaluations, ends, metric) for metric in metrics}
-    names = dict.fromkeys(one.name for one in verdicts.values())
-    sentences = [one.sentence for one in verdicts.values()]
-    for metric, one in verdicts.items():
-        if one.name in ("rose together", "accuracy alone"):
-            sentences += _by_heart(after, metric)
-    return Verdict(", ".join(names), " ".join(dict.fromkeys(sentences)))
+    names, sentences, by_heart = [], [], []
+    for metric in independent_metrics(m for m in evaluations[0]["metrics"] if m in held_out):
+        of_metric = verdict(log, evaluations, ends, metric)
+        names.append(of_metric.name)
+        sentences.append(of_metric.sentence)
+        if of_metric.name in ("rose together", "accuracy alone"):
+            by_heart += _by_heart(after, metric)
+    unique = dict.fromkeys([*sentences, *by_heart])
+    return Verdict(", ".join(dict.fromkeys(names)), " ".join(unique))
 
 
 def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
@@ -187,10 +182,7 @@ def voided_sentence(log: list[dict[str, Any]]) -> str | None:
 
 
 def ending_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on a finished run, from its summary: what it lost, which model it ends with.
-
-    The final figures are of other rows than those by which a checkpoint was chosen.
-    """
+    """Sentences on a finished run, from its summary: what it lost, which model it ends with."""
     sentences = [run["voided"]] if run["voided"] else []
     if run.get("stopped"):
         sentences.append(f"Stopped early: {run['stopped']}.")
@@ -216,12 +208,10 @@ def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
     ]
 
 
-def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float]:
+def _compared(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float, str]:
+    """The change of a share on the rows that both evaluations know, its p, and the figures."""
     was, now = paired(old["metrics"][metric], new["metrics"][metric])
-    return sum(now) - sum(was), mcnemar_p(was, now)
-
-
-def _figures(label: str, metric: str, old: dict[str, Any], new: dict[str, Any]) -> str:
-    was, now = paired(old["metrics"][metric], new["metrics"][metric])
-    change = points((sum(now) - sum(was)) / len(was), paired_interval(was, now))
-    return f"{label} {percent(mean(was))} to {percent(mean(now))}, {change}, on {len(was)} rows"
+    change = share(now) - share(was)
+    shares = f"{percent(share(was))} to {percent(share(now))}"
+    within = points(change, paired_interval(was, now))
+    return change, mcnemar_p(was, now), f"{shares}, {within}, on {len(was)} rows"
