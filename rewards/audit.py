@@ -19,9 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rewards.contract import UNDECLARED, Reward, named_parameters, reward_of
+from rewards.contract import UNDECLARED, Reward, named_parameters, read_scores, reward_of, total
 from rewards.rows import rows_by_task
-from rewards.steps import read_scores, total
 from rewards.text import completion_text
 from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 

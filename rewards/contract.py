@@ -10,28 +10,36 @@ with chat messages or plain texts; what it takes besides is a column of the rows
 
 What it promises it declares as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`).
 They are read once, by `reward_of`, and stand in its `Reward`.
+
+A step reward (`kind = "step"`) returns one list a completion: pairs of (end, reward). `end` is a
+position in the completion's text as in a slice: the step is the part of `text[:end]` that no
+earlier step has taken. An empty list means that there are no steps; None, that they could not be
+scored, which voids the row. Outside training its score is the sum of its steps.
+
+    def agreed(prompts, completions, **kwargs):
+        texts = [completion_text(completion) for completion in completions]
+        return [[(m.end(), 1.0) for m in re.finditer("so", text)] for text in texts]
+
+    agreed.kind, agreed.farmable = "step", "it counts a word"
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Mapping
+import numbers
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from rewards.text import completion_text
+
+Steps = list[tuple[int, float]]
 
 LARGEST = 3.4e38  # of a score: more is infinite in TRL's float32; NaN is not below it either
 KINDS = ("verifier", "format", "shaping", "control", "step", "model")
 UNDECLARED = "undeclared"
 # What TRL passes to every reward; any other named parameter is a dataset column.
-TRL_ARGUMENTS = {
-    "prompts",
-    "completions",
-    "completion_ids",
-    "trainer_state",
-    "log_extra",
-    "log_metric",
-    "environments",
-}
 PER_CALL = ("trainer_state", "log_extra", "log_metric")  # one value a call; others one a row
+TRL_ARGUMENTS = {"prompts", "completions", "completion_ids", "environments", *PER_CALL}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +51,9 @@ class Reward:
         name: TRL logs it as `rewards/<name>/mean`.
         kind: `verifier` scores the answer, and an empty completion earns nothing; `format` scores
             the shape; `shaping` is anything else that nudges; `control` is an arm of an experiment,
-            such as a random reward; `step` scores the steps of a completion (rewards/steps.py); of
-            a `model` a model scores, so that neither preflight nor the audit call it. A reward that
-            declares none is `undeclared`: it trains, and no promise of it is checked.
+            such as a random reward; `step` scores the steps of a completion; of a `model` a model
+            scores, so that neither preflight nor the audit call it. A reward that declares none is
+            `undeclared`: it trains, and no promise of it is checked.
         full: what the right answer in the asked format earns, for verifiers and format rewards.
         tasks: the tasks whose rows it scores; None for all. Of other rows it sees none.
         columns: the columns it needs: named parameters without default that TRL does not fill.
@@ -232,6 +240,63 @@ async def score_own_rows(
     for column, values in logged.items() if arguments.get("log_extra") else ():
         arguments["log_extra"](column, among_all(values))
     return among_all(scores)
+
+
+def read_scores(reward: Callable, returned: Iterable, completions: list) -> list:
+    """What a call of a reward returned as a list: a number, of a step reward its steps, or None.
+
+    An array or a tensor is a list of numbers.
+
+    Raises:
+        ValueError: another number of scores than of completions, or one that TRL cannot take.
+
+    Example: `read_scores(reward, numpy.ones(2), ["a", "b"]) == [1.0, 1.0]`
+    """
+    scores = [one.item() if hasattr(one, "item") else one for one in returned]
+    if len(scores) != len(completions):
+        raise ValueError(f"it returned {len(scores)} rewards for {len(completions)} completions")
+    if reward_of(reward).kind == "step":
+        check_steps(scores, completions)
+        return scores
+    for score in scores:
+        is_number = isinstance(score, numbers.Real)
+        if score is not None and not (is_number and abs(score) <= LARGEST):
+            kind = type(score).__name__
+            wrong = "is not finite in float32" if is_number else f"is {kind}, not a number"
+            raise ValueError(f"it returned {score!r:.80}, which {wrong}; allowed: numbers and None")
+    return scores
+
+
+def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
+    """Refuse, by ValueError, what is not a list of steps inside its completion.
+
+    Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; with `(4, 1.0)` it raises.
+    """
+
+    def is_step(step: Any, length: int) -> bool:
+        if not isinstance(step, tuple | list) or len(step) != 2:
+            return False
+        end, reward = step
+        is_place = type(end) is int and 1 <= end <= length  # True is an int, but no place
+        return is_place and isinstance(reward, int | float) and abs(reward) <= LARGEST
+
+    for steps, completion in zip(steps_of_all, completions, strict=True):
+        length = len(completion_text(completion))
+        is_list = isinstance(steps, list) and all(is_step(step, length) for step in steps)
+        if steps is not None and not is_list:
+            raise ValueError(
+                f"it returned the steps {steps} for a completion of {length} characters; a step is "
+                f"a pair (end, reward) with an end of 1 to {length}, an int, and a reward of at "
+                f"most {LARGEST:g}, an int or float"
+            )
+
+
+def total(steps: Steps | None) -> float | None:
+    """The sum of the rewards of the steps; None stays None.
+
+    Example: `total([(3, 1.0), (9, -1.0)]) == 0.0`
+    """
+    return None if steps is None else float(sum(reward for _, reward in steps))
 
 
 def check_names(rewards: list[Callable]) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from rewards.contract import Steps
 from rewards.latex.parse import NUMBER_WORDS, Unreadable, parse
 from rewards.latex.value import value_at
-from rewards.steps import Steps
 from rewards.text import completion_text, find_tag, question_of
 
 MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read

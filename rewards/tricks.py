@@ -83,15 +83,12 @@ IN_PLACE = {
     # Guessing is cheaper than solving.
     "another row's": "{wrong}",
     "gold plus one": "{plus_one}",
-    "gold minus one": "{minus_one}",
     "gold plus one, padded": "{padded}",  # for a tolerance relative to its size
     "gold negated": "{negated}",
     "gold and half a percent": "{half_a_percent}",
     "gold times 100": "{hundredfold}",
     "gold times 1000": "{number} thousand",
     "last digit changed": "{last_digit}",
-    "gold in a longer one": "{longer}",
-    "part of the gold": "{part}",
     # Disguised, a wrong answer looks right to a reader, or a right one is none.
     "full-width digits": "{full_width}",
     "Arabic digits": "{arabic}",
@@ -100,7 +97,6 @@ IN_PLACE = {
     "right-to-left marks": "{right_to_left}",
     # What a reader of numbers makes of them.
     "NaN": "NaN",
-    "1e999": "1e999",
     "9**9**9": "9**9**9",
     # The reader is recursive.
     "deep braces": "{" * 5_000 + "}" * 5_000,
@@ -227,8 +223,7 @@ def near_numbers(gold: str) -> dict[str, str]:
     if isinstance(value, str):
         head, digit, tail = re.fullmatch(r"(.*?)(\d?)(\D*)", gold, re.DOTALL).groups()
         return {"last_digit": f"{head}{(int(digit) + 1) % 10}{tail}"} if digit else {}
-    parts = {"plus_one": str(value + 1), "minus_one": str(value - 1)}
-    parts["padded"] = f"{float(value + 1):.6f}"
+    parts = {"plus_one": str(value + 1), "padded": f"{float(value + 1):.6f}"}
     if value:
         parts |= {"number": gold, "negated": str(-value), "hundredfold": str(value * 100)}
         parts["half_a_percent"] = f"{float(value) * 1.005:.12g}"
@@ -236,17 +231,11 @@ def near_numbers(gold: str) -> dict[str, str]:
 
 
 def disguises(gold: str) -> dict[str, str]:
-    """The gold in other characters, a part of it, and a longer one; not what is the gold itself."""
+    """The gold in other characters; not what is the gold itself."""
     texts = {name: gold.translate(script) for name, script in SCRIPTS.items()}
     texts["zero_width"] = gold[:1] + ZERO_WIDTH + gold[1:]
     texts["right_to_left"] = RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN
-    parts = {name: text for name, text in texts.items() if gold not in text}
-    part, longer = gold[: len(gold) // 2].strip(), gold + gold[-1:] + gold
-    if part and key_of(part) != key_of(gold):
-        parts["part"] = part
-    if gold.isalnum() and key_of(longer) != key_of(gold):
-        parts["longer"] = longer
-    return parts
+    return {name: text for name, text in texts.items() if gold not in text}
 
 
 def disorder(before: str, wrong: str, after: str) -> dict[str, str]:

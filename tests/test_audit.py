@@ -101,8 +101,6 @@ ANSWERS = {
     "look-alike characters": "𝟏𝟖",
     "zero-width character": "1\u200b8",
     "right-to-left marks": "\u202e81\u202c",
-    "part of the gold": "1",
-    "gold in a longer one": "18818",
     "gold among others": "7, 18, 5",
     "the question's own expression": "9 + 0",
     "nothing": "",

@@ -12,9 +12,8 @@ from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, re
 from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, process, reward_of
 from rewards.audit import try_tricks
-from rewards.contract import route
+from rewards.contract import route, total
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
-from rewards.steps import total
 
 
 def read(text: str) -> list[bool]:

@@ -21,8 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.advantages import normalise
 from recipes.common.training.process import LOSS_TYPES, token_advantages, tokens_that_hold
-from rewards.contract import route
-from rewards.steps import check_steps
+from rewards.contract import check_steps, route
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,8 +7,8 @@ Label files are JSON lines. A pair has `gold`, `prediction` (an answer, or a tex
 a box) and `label` (true when the prediction is right); a completion has `gold_answer`, `completion`
 and `label`. A row that a checker cannot grade is a disagreement, never a false positive.
 
-Every checker reads the file once before it is timed: imports do not count. The others are needed
-only here: `pip install math-verify lm-eval`.
+Every checker reads the file once before it is timed: imports do not count. Math-Verify is needed
+only here: `pip install math-verify`.
 """
 
 import argparse
@@ -18,6 +18,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+
+from recipes.common.utils.stats import wilson_interval
+from rewards import boxed_math
+from rewards.answer import is_final_answer
+from rewards.text import boxed_answer
+
 LABELS = Path(__file__).parent / "labels"
 # The later pairs were written after the checkers, each batch before its verdicts were seen.
 PAIRS = [LABELS / "math_pairs.jsonl", LABELS / "math_pairs_later.jsonl"]
@@ -26,9 +33,6 @@ COMPLETIONS = [LABELS / "gsm8k_completions.jsonl"]
 
 def is_boxed_math(gold: str, text: str) -> bool | None:
     """boxed_math: the box where there is one, else the whole text."""
-    from rewards import boxed_math
-    from rewards.text import boxed_answer
-
     boxed_math._read_gold.cache_clear()
     answer = boxed_answer(text) or "" if re.search("boxed|fbox", text) else text
     return boxed_math.is_equivalent(gold, answer)
@@ -36,16 +40,7 @@ def is_boxed_math(gold: str, text: str) -> bool | None:
 
 def is_lenient(gold: str, text: str) -> bool:
     """gsm8k_correctness with `lenient`."""
-    from rewards.answer import is_final_answer
-
     return is_final_answer(text, gold)
-
-
-def _in_dollars(text: str) -> str:
-    """Bare mathematics in dollars, which Math-Verify needs; with delimiters or words as it is."""
-    words = re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", "", text)
-    has_delimiters = re.search(r"\$|\\[\[(]|\\boxed", text) is not None
-    return text if has_delimiters or len(re.findall("[A-Za-z]{2,}", words)) > 2 else f"${text}$"
 
 
 def is_math_verify(gold: str, text: str) -> bool | None:
@@ -56,28 +51,11 @@ def is_math_verify(gold: str, text: str) -> bool | None:
     return verify(wanted, parse(_in_dollars(text))) if wanted else None
 
 
-def is_accuracy_reward(gold: str, text: str) -> bool | None:
-    """TRL's accuracy_reward."""
-    from trl.rewards import accuracy_reward
-
-    (reward,) = accuracy_reward([[{"role": "assistant", "content": text}]], [_in_dollars(gold)])
-    return None if reward is None else reward == 1.0
-
-
-def is_boxed_accuracy_reward(gold: str, text: str) -> bool | None:
-    """The same, with a box around an answer that has none."""
-    return is_accuracy_reward(gold, text if r"\boxed" in text else rf"\boxed{{{text}}}")
-
-
-def is_hendrycks_equal(gold: str, text: str) -> bool:
-    """lm-evaluation-harness's hendrycks_math."""
-    from lm_eval.tasks.hendrycks_math.utils import is_equiv, last_boxed_only_string, remove_boxed
-
-    boxed = last_boxed_only_string(text)
-    try:
-        return bool(is_equiv(remove_boxed(boxed) if boxed else text, gold))
-    except AssertionError:  # of a box that it finds and cannot open
-        return False
+def _in_dollars(text: str) -> str:
+    """Bare mathematics in dollars, which Math-Verify needs; with delimiters or words as it is."""
+    words = re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", "", text)
+    has_delimiters = re.search(r"\$|\\[\[(]|\\boxed", text) is not None
+    return text if has_delimiters or len(re.findall("[A-Za-z]{2,}", words)) > 2 else f"${text}$"
 
 
 def is_flexible_extract(gold: str, text: str) -> bool:
@@ -88,39 +66,21 @@ def is_flexible_extract(gold: str, text: str) -> bool:
     return last == wanted
 
 
-PAIR_CHECKERS = {
-    "boxed_math (ours)": is_boxed_math,
-    "Math-Verify": is_math_verify,
-    "lm-eval hendrycks_math": is_hendrycks_equal,
-    "TRL accuracy_reward, boxed": is_boxed_accuracy_reward,
-}
+PAIR_CHECKERS = {"boxed_math (ours)": is_boxed_math, "Math-Verify": is_math_verify}
 COMPLETION_CHECKERS = {
     "gsm8k_correctness, lenient (ours)": is_lenient,
     "lm-eval flexible-extract": is_flexible_extract,
     "Math-Verify": is_math_verify,
-    "TRL accuracy_reward": is_accuracy_reward,
 }
 
 
 def print_table(file: Path, gold: str, text: str, checkers: dict[str, Callable]) -> None:
     """Agreement with its Wilson interval, mistakes, and the microseconds of a row."""
-    import pandas as pd
-
-    from recipes.common.utils.stats import wilson_interval
-
     rows = pd.read_json(file, lines=True, dtype=False)
-    if lacking := {gold, text, "label"} - set(rows.columns):
-        raise SystemExit(
-            f"error: {file} has no {sorted(lacking)}; a row needs {gold}, {text}, label"
-        )
     texts = list(zip(rows[gold].astype(str), rows[text].astype(str), strict=True))
     table = {}
     for name, check in checkers.items():
-        try:
-            verdicts = pd.Series([check(*row) for row in texts])
-        except ImportError as error:
-            print(f"{name}: not run: {error}")
-            continue
+        verdicts = pd.Series([check(*row) for row in texts])
         started = time.perf_counter()
         for row in texts:
             check(*row)
@@ -142,8 +102,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("--pairs", "--completions"):
-        parser.add_argument(name, type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument("--pairs", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument("--completions", type=Path, nargs="+", default=[], metavar="FILE")
     args = parser.parse_args()
     if not args.pairs + args.completions:
         args.pairs, args.completions = PAIRS, COMPLETIONS

@@ -32,8 +32,8 @@ from recipes.common.utils.run_files import PROBE_FIGURES, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import format_table, percent
 from rewards import Reward
+from rewards.contract import total
 from rewards.rows import unusable_rows
-from rewards.steps import total
 from rewards.text import completion_text
 
 ROWS, COMPLETIONS, KEPT = "rows.jsonl", "completions.jsonl", "kept.jsonl"

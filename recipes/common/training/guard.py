@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recipes.common.utils.secrets import blank
-from rewards.contract import Reward, at_once, rows_of
-from rewards.steps import read_scores
+from rewards.contract import Reward, at_once, read_scores, rows_of
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
