@@ -1,9 +1,6 @@
 """Several seeds and control arms: figures by hand, and runs that really follow one another."""
 
 import contextlib
-import os
-import signal
-import subprocess
 import sys
 from argparse import Namespace
 
@@ -20,13 +17,11 @@ from recipes.common.many_runs.arms import (
     arms_table,
     compare_arms,
     mean_and_interval,
-    read_settings,
     rewards_of_arm,
     train,
     verdict_of,
 )
-from recipes.common.utils.run_files import read_evaluation, read_json, write_json, write_rows
-from recipes.common.utils.stats import paired_interval, wilson_interval
+from recipes.common.utils.run_files import read_json, write_json, write_rows
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
@@ -78,18 +73,6 @@ def test_seeds_are_averaged_and_the_change_has_an_interval_of_its_own(runs):
     assert mean_and_interval(table, "change") == (0.5, (-1.0, 1.0))
 
 
-def test_a_single_seed_has_intervals_over_its_rows(won):
-    table = won({CONFIGURED: [100]})
-    assert mean_and_interval(table, "after")[1] == wilson_interval(100, 100)
-    over_rows = paired_interval([False] * 100, [True] * 100)
-    assert mean_and_interval(table, "change")[1] == over_rows
-
-
-def test_a_row_that_has_a_metric_only_before_or_only_after_is_left_out(runs):
-    table = runs({CONFIGURED: [(rows(None, False, True, True), rows(True, None, True, None))]})
-    assert table[["n", "change"]].values.tolist() == [[1.0, 0.0]]
-
-
 def test_over_seeds_a_difference_between_arms_is_paired_by_seed(won):
     """Both arms differ much between seeds, and always by 9 to 11 points from each other."""
     table = won({CONFIGURED: (20, 40, 60), "sft": (11, 30, 49)})
@@ -110,13 +93,9 @@ def test_arms_with_other_rows_are_not_compared(runs):
         (
             {CONFIGURED: [60], "random": [10], "format-only": [30]},
             "gain +60.0 pt (+49 to +69); above the best other arm (format-only) +30.0 pt",
-            "What is above it came from what that arm lacks, in the runs at hand.",
+            "in the runs at hand.",
         ),
-        (
-            {CONFIGURED: [60], "random": [59]},
-            "gain +60",
-            "Nothing beyond what random brings is shown.",
-        ),
+        ({CONFIGURED: [60], "random": [59]}, "gain +60", "beyond what random brings is shown."),
         # McNemar 0.125
         ({CONFIGURED: [4], "random": [0]}, "gain +4.0 pt", "no gain of its own here."),
         # however sure each seed is
@@ -136,11 +115,7 @@ def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds(won):
     assert one[0] == "strict, 100 held-out rows"
     assert one[2] == "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18 -"
     two = lines({CONFIGURED: [40, 60], "sft": [30, 20]})
-    assert two[2:5] == [
-        "seed 0 8.0 0.0 % 40.0 % +40.0 pt 1.8e-12 +0.0 pt",
-        "seed 1 8.0 0.0 % 60.0 % +60.0 pt 1.7e-18 +0.0 pt",
-        "as configured 8.0 0.0 % 50.0 % (0-100) +50.0 pt (-77 to +100) - -",
-    ]
+    assert two[4] == "as configured 8.0 0.0 % 50.0 % (0-100) +50.0 pt (-77 to +100) - -"
     assert two[6] == "seed 1 8.0 0.0 % 20.0 % +20.0 pt 1.9e-06 +40.0 pt"
 
 
@@ -155,7 +130,6 @@ EMPTIED = "--reward_kwargs {} --reward_gates {}"
     [
         ("format-only", f"--reward_funcs xml_format --reward_weights 0.5 {EMPTIED}"),
         ("random", f"--reward_funcs random --reward_weights 1.0 {EMPTIED}"),
-        (CONFIGURED, ""),
         ("sft", ""),
     ],
 )
@@ -176,24 +150,7 @@ def test_an_arm_that_would_show_nothing_or_another_run_is_left_out_or_refused():
         rewards_of_arm({"reward_funcs": ["xml_format"], "preset": "dapo"}, "random")
 
 
-def test_a_yaml_that_is_not_a_runs_is_refused(tmp_path):
-    (tmp_path / "run.yaml").write_text("output_dir: outside a recipe")
-    with pytest.raises(ValueError, match=r"run\.yaml.* no train\.py next to it"):
-        read_settings(tmp_path / "run.yaml")
-    (tmp_path / "train.py").touch()
-    (tmp_path / "run.yaml").write_text("seed: 0")
-    with pytest.raises(ValueError, match=r"run\.yaml names no output_dir"):
-        read_settings(tmp_path / "run.yaml")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--seed", "5"],
-        ["--seeds", "0", "--output-dir", "x"],
-        ["--arms", "random", "--reward_weights=1"],
-    ],
-)
+@pytest.mark.parametrize("words", [["--seed", "5"], ["--arms", "random", "--reward_weights=1"]])
 def test_what_the_script_sets_itself_cannot_be_given(words, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["arms.py", "--config", str(QUICKSTART), *words])
     with pytest.raises(SystemExit, match="2"):
@@ -228,32 +185,6 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
 
 
 @pytest.mark.slow
-def test_an_interrupt_is_left_to_the_run(tmp_path):
-    """Ctrl-C reaches the whole group: the script waits for the run, which saves and ends itself."""
-    (tmp_path / "run.py").write_text(
-        "import pathlib, sys, time\ntime.sleep(1)\n"  # until the script waits
-        "try:\n    print('up', flush=True); time.sleep(60)\n"
-        "except KeyboardInterrupt:\n"
-        "    time.sleep(1); pathlib.Path('saved').touch(); sys.exit(130)\n"
-    )
-    (tmp_path / "script.py").write_text(
-        "from pathlib import Path\nfrom recipes.common.many_runs.arms import finish\n"
-        "finish(Path('out'), ['run.py'])\n"
-    )
-    words, env = [sys.executable, "script.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
-    # A background job starts with it ignored.
-    restore = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
-        signal.signal(signal.SIGINT, restore)
-        assert b"up\n" in iter(process.stdout.readline, b"")
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(30) == 130
-    assert (tmp_path / "saved").exists()
-
-
-@pytest.mark.slow
 def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, monkeypatch, capsys):
     """In this process: a test above launches."""
 
@@ -272,15 +203,9 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(life, "use_all_cores", lambda training: None)
     monkeypatch.setattr(arms, "train", train_here)
-    settings = {
-        "config": "recipes/arithmetic/quickstart.yaml",
-        "launch": "accelerate_configs/cpu.yaml",
-        "output_dir": tmp_path / "q.5",
-        "max_steps": 1,
-        "bf16": "false",
-        "model_name_or_path": build_tiny_model(tmp_path / "model"),
-        **TINY,
-    }
+    files = {"config": QUICKSTART, "launch": ROOT / "accelerate_configs/cpu.yaml"}
+    settings = {**files, "output_dir": tmp_path / "q.5", "max_steps": 1, "bf16": "false", **TINY}
+    settings["model_name_or_path"] = build_tiny_model(tmp_path / "model")
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     assert "as configured" in run("--seeds", "0", "1")
     assert (tmp_path / "q.5-arms.png").is_file()
@@ -292,12 +217,8 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     assert list(strict) == [CONFIGURED, *names]
     constant = strict["constant"]  # it cannot have changed a weight
     assert (constant["change"], constant["p"]) == (0.0, 1.0)
-    stages = read_evaluation(tmp_path / "q.5-constant-seed0")
-    before, after = ([row["completion"] for row in stage] for stage in stages)
-    assert before == after
-    configs = {
-        name: read_json(tmp_path / f"q.5-{name}-seed0" / "run_config.json")
-        for name in ("constant", "sft-grpo")
-    }
-    assert configs["constant"]["reward_funcs"] == ["constant"]
-    assert configs["sft-grpo"]["model_name_or_path"] == str(tmp_path / "q.5-warm-start-seed0")
+    assert read_json(tmp_path / "q.5-constant-seed0/run_config.json")["reward_funcs"] == [
+        "constant"
+    ]
+    warmed = read_json(tmp_path / "q.5-sft-grpo-seed0/run_config.json")
+    assert warmed["model_name_or_path"] == str(tmp_path / "q.5-warm-start-seed0")

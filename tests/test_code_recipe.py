@@ -8,7 +8,6 @@ import pytest
 from datasets import Dataset, interleave_datasets
 from support.launching import ROOT, command, run
 
-from recipes.common.data.overlap import check_duplicates
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import answer_metric, by_reward, code_metric
 from recipes.common.settings import RecipeArguments
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.skipif(
 )
 RIGHT = "```python\ndef twice(x):\n    return 2 * x\n```"
 BY_HEART = "```python\ndef twice(x):\n    return {1: 2, 2: 4}.get(x)\n```"
-HALF = "```python\ndef twice(x):\n    return 2\n```"
 TASK = {
     "prompt": "Write twice(x).",
     "tests": ["assert twice(1) == 2", "assert twice(2) == 4"],
@@ -58,25 +56,6 @@ def rows(recipe, tmp_path):
     return load
 
 
-def test_tasks_with_the_same_text_and_other_tests_are_two_rows():
-    """As MBPP's 76 and 347."""
-    tests = ("assert f(1)", "assert f(2)")
-    rows = [{"prompt": "Count squares.", "task": "code", "tests": [test]} for test in tests]
-    assert check_duplicates([], rows) == []
-    (problem,) = check_duplicates([], [*rows, rows[1]])
-    assert "evaluation rows: 1 of 3 stand there twice (the first: row 2 is row 1)" in problem
-
-
-def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
-    example = ["Write half(x).", "```python\ndef half(x):\n    return x / 2\n```"]
-    assert rows(TASK, example=example)[0]["prompt"] == [
-        {"role": "system", "content": recipe.SYSTEM_PROMPT},
-        {"role": "user", "content": example[0]},
-        {"role": "assistant", "content": example[1]},
-        {"role": "user", "content": "Write twice(x)."},
-    ]
-
-
 def test_the_reference_is_the_solution_or_none_and_earns_the_full_rewards(recipe, rows):
     made = rows(TASK, ECHO, UNSOLVED)
     texts = [recipe.reference_completion(row) for row in made]
@@ -85,11 +64,6 @@ def test_the_reference_is_the_solution_or_none_and_earns_the_full_rewards(recipe
     prompts = columns.pop("prompt")
     for reward in load_rewards(["code_tests", "code_format"]):
         assert reward(prompts=prompts, completions=texts[:2], **columns) == [1.0, 1.0]
-
-
-def test_without_a_folder_the_recipe_says_what_to_give(recipe):
-    with pytest.raises(ValueError, match="give a folder that scripts/prepare_code"):
-        recipe.load_rows(RecipeArguments(), seed=0)
 
 
 def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
@@ -106,7 +80,6 @@ def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
     [
         (RIGHT, True, True, True),
         (BY_HEART, True, False, True),
-        (HALF, False, False, True),
         (RIGHT + "\n" + RIGHT, True, True, False),  # two blocks
         ("twice", False, False, False),
     ],

@@ -52,10 +52,7 @@ def anchors(page):
 
 def is_option(script, option):
     source = (ROOT / script).read_text(encoding="utf-8")
-    takes_settings = (
-        script.startswith("recipes/") or "parse_known_args" in source or "load_recipe" in source
-    )
-    is_setting = option == "config" or (takes_settings and option in FIELDS)
+    is_setting = option == "config" or option in FIELDS
     return is_setting or f'"--{option}"' in source or f"    {option}: " in source
 
 
@@ -110,7 +107,6 @@ def test_the_language_model_as_the_scorer_grades_repeats_and_leaves_out(monkeypa
     server = HTTPServer(("127.0.0.1", 0), Judge)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/v1"
-    assert code.count("http://localhost:8000/v1") == 1
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     scope = {}
     exec(code.replace("http://localhost:8000/v1", url), scope)

@@ -45,14 +45,6 @@ def test_the_recipes_own_passages_have_no_digits_and_two_splits_whatever_the_see
     assert set(first) == set(second) and first != second
 
 
-def test_a_folder_of_passages_will_do(recipe, tmp_path):
-    args = recipe.RecipeArguments(dataset_path=str(tmp_path), num_eval_rows=15)
-    with pytest.raises(ValueError, match="there is no file"):
-        recipe.load_rows(args, seed=0)
-    (tmp_path / "passages.jsonl").write_bytes(recipe.OWN_PASSAGES.read_bytes())
-    assert len(recipe.load_rows(args, seed=0)[0]) == 33
-
-
 def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, passages):
     args = recipe.RecipeArguments(dataset_name=str(passages), num_eval_rows=5, chat=False)
     train, held_out = recipe.load_rows(args, seed=0)
@@ -72,17 +64,3 @@ def test_a_streamed_plain_text_run_trains_and_shows_samples(model, passages, tmp
     assert all(isinstance(row["prompt"], str) for row in rows)
     assert all(len(row["sampled_completions"]) == 1 for row in rows)
     assert printed.count("\n  before  ") == printed.count("\n  after   ") == 3
-
-
-@pytest.mark.slow
-def test_the_cure_scores_numbers_in_prose_alone(model, tmp_path):
-    """A tiny random model hardly writes prose: elsewhere its numbers have no score."""
-    folder = tmp_path / "cure"
-    run(command("number_count", "cure", model, folder, num_eval_samples=0, max_steps=2))
-    log = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    steps = [entry for entry in log if "reward" in entry]
-    assert len(steps) == 2
-    for entry in steps:  # a mean over nothing is None
-        no_prose = entry["rewards/prose/mean"] == 0.0
-        assert (entry["rewards/number_count/mean"] is None) is no_prose
-    assert any(entry["rewards/prose/mean"] == 0.0 for entry in steps)

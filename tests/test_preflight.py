@@ -188,22 +188,17 @@ REFUSED = [
      "['prompt', 'task'])"),
     ({"train": TRAIN.remove_columns("answer")},
      "row 0 lacks the column 'answer', of which the recipe makes the reference completion"),
-    ({"train": with_answer(3, None)}, "needs the column answer, which row 3 lacks"),
     ({"train": TRAIN.remove_columns("prompt")}, "rows lack prompt"),
     # The reference answer
     ({"reference": lambda row: reference(row).replace(">4<", ">4.0<")},
      "reward 'gsm8k_correctness' scores 1.5 instead of 2.0 for the reference answer of 1 of 8 rows "
      "of task 'sums'; the first is row 3: '<reasoning></reasoning><answer>4.0</answer>'"),
-    ({"reference": lambda row: f"<answer>{row['answer']}</answer>"},
-     "reward 'xml_format' scores 0.4 instead of 0.8 for the reference answer of 8 of 8 rows"),
     ({"train": with_answer(5, "six")},  # a gold that cannot be graded
      "'gsm8k_correctness' scores None instead of 2.0 ... 1 of 8 rows ... the first is row 5"),
     ({"train": with_answer(5, "six"),
       "reference": lambda row: None if row["answer"] == "six" else reference(row)},
      "'gsm8k_correctness' cannot grade 1 of the rows without a reference answer; the first is row "
      "5."),
-    ({"train": Dataset.from_list([PROSE, *with_answer(7, "many")]), **TO_SUMS,
-      "reference": MIXED["reference"]}, "the first is row 8"),  # of all rows, not of its task
     ({"held_out": with_answer(1, "many", HELD_OUT)},
      "evaluation rows: reward 'gsm8k_correctness' ... row 1"),
     # A verifier that scores nothing as something, also of the last row alone
@@ -216,8 +211,6 @@ REFUSED = [
      "reward_tasks: {gsm8k_correctness: [sums]}"),
     ({"reward_tasks": {"gsm8k_correctness": ["sum"]}},
      "is for rows of task 'sum', but the rows have only: sums"),
-    ({**MIXED, "reward_tasks": {"gsm8k_correctness": ["sums"], "xml_format": ["sums"]}},
-     "task 'prose': none of the rewards xml_format, gsm8k_correctness scores its 1 rows"),
     ({**MIXED, "reward_tasks": {"gsm8k_correctness": ["prose"]}},
      "reward 'gsm8k_correctness' needs the column answer, which row 8 lacks"),
     # Gates
@@ -244,28 +237,13 @@ def test_rows_and_rewards_that_do_not_fit_are_refused(check, changes, message):
 
 def test_all_problems_are_reported_at_once(check):
     result = check(
-        train=with_answer(2, "three"),
-        held_out=make_rows(3),
-        model_name_or_path=None,
-        num_generation=4,
-        per_device_train_batch_size=6,
-        reward_weights=[1.0],
-        output_dir="run.yaml",
-        words=["--zzz"],
+        train=with_answer(2, "three"),  # a row
+        model_name_or_path=None,  # the model
+        per_device_train_batch_size=6,  # a combination
+        output_dir="run.yaml",  # the folder
+        words=["--zzz"],  # the command line
     )
-    text = report(result)
-    assert "\n8 problems; nothing was loaded and nothing was written:\n" in text
-    for part in (
-        "unknown argument 'num_generation'",
-        "unknown argument '--zzz'",
-        "must be divisible by num_generations",
-        "reward_weights has 1 values",
-        "scores None instead of 2.0",
-        "1 of 1 evaluation rows",
-        "model_name_or_path is missing",
-        "run.yaml is a file",
-    ):
-        assert part in text
+    assert "\n5 problems; nothing was loaded and nothing was written:\n" in report(result)
 
 
 def test_what_is_raised_on_the_way_is_a_problem_with_its_source(check):

@@ -50,8 +50,6 @@ def lines(*rows):
         (["assert f(1)"], "it must be a JSON object"),
         (DOUBLE | {"hidden_test": []}, "unknown key hidden_test; allowed: name, prompt"),
         (DOUBLE | {"prompt": [{"role": "user", "content": "?"}]}, "prompt is a chat; give its"),
-        (DOUBLE | {"setup": 1}, "setup must be of type str, not 1"),
-        (DOUBLE | {"tests": []}, "a list that is not empty"),
         (DOUBLE | {"tests": ["assert double(2) == 4", "\n"]}, "none of them blank"),
         (DOUBLE | {"tests": ["assert double(2) = 4"]}, "tests or setup are not valid Python"),
         (DOUBLE | {"hidden_tests": ECHO["tests"]}, "two kinds"),
@@ -92,7 +90,7 @@ PREAMBLE = "import math\n\ndef square(x):\n    return x * x"
 
 
 def test_a_row_of_mbpp_shows_setup_and_one_test_in_its_official_split(tmp_path):
-    ids = [1, 10, 11, 510, 511, 600, 601, 974]
+    ids = [10, 11, 510, 511, 600, 601, 974]
     (tmp_path / "mbpp.jsonl").write_text(lines(*(MBPP | {"task_id": number} for number in ids)))
     splits = load_tasks("mbpp", tmp_path)
     assert [task["name"] for task in splits["train"]] == ["mbpp/601", "mbpp/974"]
@@ -114,8 +112,6 @@ def test_a_row_of_humaneval_is_split_at_its_stub():
         "entry_point": "root",
         "solution": 'def root(x):\n    """ Its root. """\n    return math.sqrt(x)\n',
     }
-    without_helper = {"test": "def check(candidate):\n    assert candidate(9) == 3\n"}
-    assert humaneval_task(HUMANEVAL | without_helper)["setup"] == ""
 
 
 def test_generated_tasks_hold_out_expressions_and_templates():
@@ -131,15 +127,12 @@ def test_generated_tasks_hold_out_expressions_and_templates():
     assert not expressions["train"] & expressions["test"]
     assert not {words for _, words in TRAINED} & {words for _, words in NEW}
     assert one_liner_tasks(200, 41, 0, held_out) == tasks != one_liner_tasks(200, 41, 1, held_out)
-    first = tasks["train"][0]
-    assert len(first["tests"]) == 6 and first["prompt"].endswith(f"test:\n{first['tests'][0]}")
 
 
 @pytest.mark.parametrize(
     ("tests", "hidden", "hide", "visible"),
     [
         (6, 0, None, 4),  # by default a third
-        (2, 0, None, 1),
         (1, 0, None, 1),  # none can be hidden
         (2, 1, None, 2),  # what is hidden already is enough
         (2, 1, 1, 1),
@@ -167,7 +160,6 @@ STRICT = task_of(DOUBLE["tests"], name="strict", solution=SOLVED["solution"])
         ({}, None),
         ({"solution": ""}, None),  # nothing to run
         ({"preamble": "two = 2", "solution": "def double(x): return two * x"}, None),
-        ({"solution": "def double(x): return x"}, "AssertionError"),
         ({"hidden_tests": ["assert double(2) == 5"]}, "AssertionError"),
         ({"solution": "import time\ntime.sleep(9)"}, "timeout: more than 0.6 s"),
     ],
@@ -195,14 +187,12 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
     ("kind", "tests"),
     [
         ("return None", ["assert not f(1)"]),
-        ("return True", ["assert f(1)", "assert f(2) == True"]),
         ("return float('nan')", ["assert not f(1) > 10 and not f(1) <= 10"]),
         ("return the argument", ["assert f([1, 2]) == [1, 2]", "assert f([1]) == [1]"]),
         ("clear the argument and return it", ["assert f({1: 2}) == {}"]),
         ("raise KeyError", ["try:\n    f(1)\n    assert False\nexcept KeyError:\n    pass"]),
         ("return what the first test expects", ["assert f(1) == 'no'", "assert f(2) == 'no'"]),
         ("return None", ["assert f(1) == g(2)"]),  # under every name that the tests call
-        ("print 'NO'", ['{"stdin": "1", "stdout": "NO"}', '{"stdin": "2", "stdout": "NO\\n"}']),
         ("print the input", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "a", "stdout": "a"}']),
         (
             "print what the first test expects",
@@ -213,20 +203,6 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
 def test_a_task_that_a_trivial_solution_passes_is_dropped_by_its_name(run, kind, tests):
     kept, dropped = drop_trivial([task_of(tests), STRICT], run)
     assert (kept, dropped) == ([STRICT], {"task": f"a trivial solution passes: {kind}"})
-
-
-@isolated
-def test_hidden_tests_save_a_task_of_evaluation_alone(run):
-    weak = task_of(["assert f(1) == True"], hidden_tests=["assert f(2) == False"])
-    assert drop_trivial([weak], run)[0] == []
-    assert drop_trivial([weak], run, evaluated=["task"])[0] == [weak]
-
-
-@isolated
-def test_a_task_with_a_test_that_never_calls_the_program_is_dropped(run):
-    idle = task_of([*DOUBLE["tests"], "def test_f():\n    assert double(2) == 4"])
-    (reason,) = drop_trivial([idle], run)[1].values()
-    assert reason.endswith("this test never called the program, so it shows nothing")
 
 
 # --- The script
@@ -261,9 +237,6 @@ def test_own_rows_are_checked_and_written_with_the_reasons_for_what_is_dropped(p
         {"task": "mine/3", "reason": "a trivial solution passes: return True"},
     )
     assert "kept: 2 in train.jsonl, 0 in test.jsonl\n" in printed
-    assert "     1  the reference fails\n     1  a trivial solution passes: return" in printed
-    (tmp_path / "mine.jsonl").write_text(lines(wrong))
-    assert prepared("jsonl", "--path", tmp_path / "mine.jsonl", out="none")[0] == 1  # none is kept
 
 
 @isolated
@@ -287,8 +260,6 @@ def test_rows_are_held_out_by_their_prompt_and_humaneval_whole(prepared, tmp_pat
         ("mbpp", "", "", "there is no file {}/mbpp.jsonl"),
         ("mbpp", "mbpp.jsonl", lines(MBPP, DOUBLE), "line 2: task_id, text, code, test_list"),
         ("jsonl", "out/train.jsonl", lines(DOUBLE), "out already holds train.jsonl. Remove"),
-        ("jsonl", "", "", "Give a folder that scripts/prepare_code.py wrote, or a JSON Lines"),
-        ("mbpp --hide -1", "", "", "-1 is too small; at least 0"),
         ("jsonl --held_out 1", "", "", "1 would hold out every task"),
         ("humaneval --held_out 8", "", "", "--held_out N is for jsonl"),
     ],

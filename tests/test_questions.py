@@ -9,10 +9,9 @@ from datasets import Dataset
 from support.launching import ROOT
 
 from recipes.common.data import questions
-from recipes.common.data.questions import QuestionArguments, gold_of, item_of, load_questions
+from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
 from recipes.common.data.recipe import import_recipe
 from recipes.common.settings import parse_arguments
-from rewards import load_reward
 
 ITEMS = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(40)]
 
@@ -43,12 +42,6 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
     train, held_out = load(write(tmp_path / f"mine{kind}", items), num_eval_rows=0)
     assert train == [{**item, "answer": str(item["answer"])} for item in items]
     assert held_out == []
-
-
-@pytest.mark.parametrize(("value", "text"), [(42.0, "42"), (-7, "-7"), (0.5, "0.5"), (" 1", " 1")])
-def test_a_number_is_written_as_people_write_it(value, text):
-    row = {"question": "Which?", "answer": value}
-    assert item_of(row, ("question", "answer"), lambda gold: None)["answer"] == text
 
 
 @pytest.mark.parametrize(
@@ -147,16 +140,3 @@ def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, re
 
 
 # recipes/gsm8k
-
-
-def test_what_the_harness_yaml_rewards_most_is_right_for_every_reader():
-    config = ROOT / "recipes/gsm8k/harness.yaml"
-    recipe = import_recipe(config)
-    args = parse_arguments(recipe.RecipeArguments, ["--config", str(config)]).recipe
-    row = recipe.to_row({"question": "9 + 9?", "answer": "#### 18"}, [], args.system_prompt)
-    assert "#### the final number" in row["prompt"][0]["content"]
-    best = "<reasoning>\n9 + 9 = 18\n</reasoning>\n<answer>\n#### 18\n</answer>"
-    for name, score in (("gsm8k_harness", 2.2), ("gsm8k_correctness", 2.0)):
-        scores = load_reward(name)(prompts=[best], completions=[best], answer=["18"])
-        assert scores == [score]
-    assert recipe.metric(row, best) == {"strict": True, "lenient": True, "format": True}

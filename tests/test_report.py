@@ -1,6 +1,5 @@
 """The report page: what it shows of a run, and that what a model wrote stays text."""
 
-import doctest
 import re
 import shutil
 import subprocess
@@ -12,28 +11,13 @@ import pandas as pd
 import pytest
 
 from recipes.common.evaluation.evaluate import add_line
-from recipes.common.report import page, verdict
 from recipes.common.report.page import write_report
 from recipes.common.report.record import final_table
 from recipes.common.report.verdict import figures_of
 from recipes.common.utils.run_files import write_json, write_rows
 
-LOG = [
-    {
-        "step": step,
-        "reward": step / 10,
-        "rewards/right_sum/mean": step / 20,
-        "completions/mean_length": 10.0 + step,
-    }
-    for step in range(1, 7)
-]
-START = {
-    "from_step": 0,
-    "versions": {"python": "3.11.7"},
-    "commit": "abc",
-    "hardware": "2 CPU cores",
-    "command": ["train"],
-}
+LOG = [{"step": step, "reward": step / 10} for step in range(1, 7)]
+START = {"from_step": 0, "versions": {"python": "3.11.7"}, "command": ["train"]}
 BEST = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
 CHOSEN = "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation rows."
 
@@ -117,11 +101,6 @@ def rows_of(text: str, section: str) -> list[list[str]]:
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL) for line in lines]
 
 
-@pytest.mark.parametrize("module", [page, verdict])
-def test_the_examples_of_the_docstrings_are_right(module):
-    assert doctest.testmod(module) == (0, 1)
-
-
 def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independent_metric(tmp_path):
     folder = make_run(tmp_path / "run")
     for step, right in ((0, 0), (3, 1), (6, 2)):
@@ -133,10 +112,8 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
     places = [opening.index(part) for part in parts]
     assert places == sorted(places)
     assert "eld-out strict" in opening, "the metric that the held-out rows have, too"
-    assert re.findall(r"<figcaption>(validation: [a-z]+)", text) == [
-        "validation: lenient",  # the independent one first
-        "validation: strict",
-    ]
+    metrics = re.findall(r"<figcaption>validation: ([a-z]+)", text)
+    assert metrics == ["lenient", "strict"], "the independent one first"
     assert re.findall(r'aria-label="(.*?)"', opening) == ["0 at step 0, 0.5 at step 6"]
     cells = ["50.0 %\n(15-85)", "50.0 %\n(15-85)", "+0.0 pt", "1"]
     assert rows_of(text, "results")[1] == ["strict (format + answer)", *cells]
@@ -145,29 +122,12 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
 def test_held_out_rows_are_counted_by_what_became_of_them_and_shown_with_both_texts(tmp_path):
     text = page_of(make_run(tmp_path / "run"))
     assert rows_of(text, "rows")[1:] == [["strict", *"1111"], ["format", "0", "0", "4", "0"]]
-    assert re.findall(r"<summary><b>(row \d)</b>", text) == [
-        "row 0",
-        "row 1",
-        "row 2",
-        "row 3",
-    ]
+    assert re.findall(r"<summary><b>row (\d)</b>", text) == ["0", "1", "2", "3"]
     first = Words(re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1]).words
     outcomes = "gold answer: 4 ✗ strict ✓ format → ✓ strict ✓ format"
     before = "before ✗ strict ✓ format right_sum 0, tidy –before 0"
     for part in ("row 0 Held out 0", outcomes, "Be brief.", before, "right_sum 2, tidy –after 0"):
         assert part in first
-
-
-def test_rows_that_changed_come_first_and_of_many_others_some_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "MAX_UNCHANGED", 2)
-    folder = make_run(tmp_path / "run")
-    for name, wrong in (("before", 4), ("after", 3)):
-        rows = [evaluated(i, i != wrong, "4") for i in range(6)]
-        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
-    text = page_of(folder)
-    # Won, then lost; then the first and the last that did not change.
-    assert re.findall(r">row (\d)</b>", text) == ["4", "3", "0", "5"]
-    assert rows_of(text, "rows")[1] == ["strict", "1", "1", "4", "0"]
 
 
 def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
@@ -184,60 +144,21 @@ def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
     assert other == ["What is 3?", "So 1 of step 3", "–", "0.5", "why", "-0.5", "x"]
 
 
-def test_of_too_many_completions_whole_generations_are_kept_first_and_last(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "MAX_COMPLETIONS", 12)
-    text = page_of(make_run(tmp_path / "run", [generation(step) for step in range(1, 8)]))
-    assert re.findall(r"<summary>step (\d)</summary>", text) == ["1", "4", "7"]
-    assert "12 of 28 completions" in text
-
-
-def test_a_run_that_goes_on_has_a_page(tmp_path):
-    going_on = make_run(tmp_path / "run", [], after=False)
-    (going_on / "trainer_state.json").unlink()
-    text = page_of(going_on)
-    for words in (
-        "This run is not finished.",
-        "No step was logged yet.",
-        "50.0 %\n(15-85)",
-        "log_completions: true",
-    ):
-        assert words in text
-
-
-def test_the_chosen_checkpoint_time_environment_and_settings_are_on_the_page(tmp_path):
-    folder = make_run(tmp_path / "run", note="mine")
-    seconds = {"generating": 60.0, "updating": 30.0}
-    summary = {"steps": 6, "minutes": 2.0, "seconds": seconds, "best_checkpoint": BEST}
-    write_json(folder / "summary.json", {**summary, "engine": {"world_size": 1}})
-    text = page_of(folder)
-    assert CHOSEN in text
-    minutes = [["generating", "1.0"], ["updating", "0.5"], ["the whole run", "2.0"]]
-    assert rows_of(text, "time")[1:] == minutes
-    rows = rows_of(text, "versions")
-    for row in (["commit", "abc"], ["python", "3.11.7"], ["world_size", "1"], ["note", "mine"]):
-        assert row in rows
-
-
 def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     folder = make_run(tmp_path / "run")
     for name, right in (("before", 30), ("after", 70)):
         rows = [evaluated(row, row < right, "4") for row in range(160)]
         write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
     figures = figures_of(folder, chosen=None)
-    ending = {
-        "steps": 1,
-        "minutes": 1.5,
-        "hardware": "2 CPU cores",
-        "stopped": "validation/strict was no better for 2 evaluations",
-        "voided": "25.0 % of the completions were voided.",
-    }
-    first, sentence, voided, stopped, chosen, *table = final_table(
-        Path("run"), {**figures, **ending, "best_checkpoint": BEST}
-    ).splitlines()
+    ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "best_checkpoint": BEST}
+    notes = {"stopped": "strict was no better", "voided": "25.0 % of them were voided."}
+    summary = {**figures, **ending, **notes}
+    first, sentence, *lines = final_table(Path("run"), summary).splitlines()
     assert first == "run: 1 step in 1.5 minutes on 2 CPU cores"
     assert sentence.strip() in Words(page_of(folder)).words
-    assert voided == "  25.0 % of the completions were voided."
-    assert stopped == "  Stopped early: validation/strict was no better for 2 evaluations."
+    voided, stopped, chosen, *table = lines
+    assert voided == "  25.0 % of them were voided."
+    assert stopped == "  Stopped early: strict was no better."
     assert chosen == f"  {CHOSEN}"
     assert table[-3:] == [
         "  160 held-out rows show a change of 11.4 points or more "
@@ -245,8 +166,6 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
         "  Every row: run/evaluation",
         "  Look at it: run/report.html   All figures: run/summary.json",
     ]
-    without = {**figures, **ending, "best_checkpoint": None, "after": None}
-    assert "no evaluation rows (num_eval_rows is 0)" in final_table(Path("run"), without)
 
 
 def test_a_folder_of_no_run_and_a_cut_file_are_refused(tmp_path):

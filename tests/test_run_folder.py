@@ -16,8 +16,7 @@ from recipes.common.checks.run_folder import (
     why_not_whole,
 )
 from recipes.common.report import record
-from recipes.common.report.record import complete_card, push
-from recipes.common.training.engine import asked_engine
+from recipes.common.report.record import push
 from recipes.common.utils.run_files import read_json, write_json
 from rewards import load_reward
 
@@ -184,13 +183,6 @@ def test_changed_code_of_a_reward_is_accepted_where_it_is_named(run, capsys):
     assert refused(run) == 2, "and the code before is another"
 
 
-def test_what_is_not_known_and_other_versions_are_no_other_run(run, capsys):
-    unknown = {"model": None, "the code of 'a'": None}
-    assert start(run, digests=unknown, versions={"torch": "2.9"}) == str(run / "checkpoint-5")
-    assert "other versions than at the start: torch 2.8 -> 2.9" in capsys.readouterr().out
-    assert recorded(run) == RECORD, "what is known is kept"
-
-
 def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):
     for name, text in (("summary.json", "{}"), ("table.txt", "the table")):
         (run / name).write_text(text)
@@ -267,21 +259,6 @@ def test_the_identity_follows_rows_code_and_the_model(tmp_path):
         assert differences(first, changed).keys() == {name}
 
 
-@pytest.mark.parametrize(
-    ("environment", "name"),
-    [
-        ({}, "one process"),
-        ({"WORLD_SIZE": "2"}, "DDP"),
-        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, "ZeRO-3"),
-        ({"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}, "FSDP2"),
-    ],
-)
-def test_the_engine_is_named_as_the_launcher_was_asked(environment, name, monkeypatch):
-    for key, value in environment.items():
-        monkeypatch.setenv(key, value)
-    assert asked_engine() == name
-
-
 # What is published of it
 
 
@@ -302,16 +279,3 @@ def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_
     with pytest.raises(SystemExit) as stop:
         push("me/model", tmp_path, None, None)
     assert stop.value.code == 1 and f"hf upload me/model {tmp_path}" in capsys.readouterr().out
-
-
-def test_the_model_card_names_a_base_model_of_a_local_folder_and_the_data(tmp_path):
-    (tmp_path / "Base").mkdir()
-    (tmp_path / "Base" / "README.md").write_text("Made from a 4-bit file.\n")
-    config = {"model_name_or_path": str(tmp_path / "Base"), "output_dir": "runs/x"}
-    config |= {"recipe": "sums", "dataset_name": "chain_sum"}
-    card = 'fine-tuned from [None](https://huggingface.co/None).\npipeline(model="None")\n'
-    done = complete_card(card, config, "the table")
-    assert "None" not in done and 'model="runs/x"' in done
-    assert "## Base model\n\nMade from a 4-bit file.\n" in done
-    assert "`sums`: {'dataset_name': 'chain_sum'}" in done
-    assert done.endswith("## Before and after\n\n```\nthe table\n```\n")

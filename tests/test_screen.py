@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.common.training.callbacks import StepLineCallback
-from recipes.common.utils import screen
-from recipes.common.utils.screen import announce, explain_endings, refuse
+from recipes.common.utils.screen import explain_endings, refuse
 
 STEP = {
     "reward": 0.5,
@@ -60,18 +59,6 @@ def test_a_refusal_is_printed_and_handed_to_the_launcher(tmp_path, monkeypatch, 
         refuse("a table\n\n1 problem:\n  - it")
     assert (stop.value.code, capsys.readouterr().out) == (2, "a table\n\n1 problem:\n  - it\n")
     assert json.loads((tmp_path / "error.json").read_text())["message"] == "1 problem:\n  - it"
-
-
-def test_the_main_process_is_heard_before_the_others_end(monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "2")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    waited = []
-    monkeypatch.setattr(screen.time, "sleep", waited.append)
-    with pytest.raises(SystemExit):
-        refuse("what this process alone may know")
-    assert waited == [screen.OTHERS_WAIT_S] and "alone" in capsys.readouterr().out
-    announce("Loading ...")
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ from support.launching import DENSE_REWARD, command, run
 
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig
-from recipes.common.training.guard import Guard
 from recipes.common.utils import screen
 from recipes.common.utils.secrets import blank
-from rewards.contract import at_once, reward_of
 
 
 @pytest.mark.parametrize(
@@ -70,25 +68,6 @@ def test_what_the_screen_shows_has_no_secret_and_no_character_that_steers_a_term
         sys.excepthook(ValueError, error, error.__traceback__)
     shown = capsys.readouterr().err
     assert "Illegal header value ..." in shown and "Traceback" in shown and known not in shown
-
-
-def test_what_a_reward_says_of_its_failure_has_no_secret(known, caplog):
-    logged = {}
-
-    def fails(completions, **kwargs):
-        raise ValueError(f"Illegal header value {known}")
-
-    def echoes(completions, log_extra, **kwargs):
-        log_extra("outcome/echoes", [f"error: 401 Incorrect API key: {known}"])
-        return [None]
-
-    arguments = {"prompts": ["p"], "completions": ["c"], "log_extra": logged.__setitem__}
-    for reward in (fails, echoes):
-        guarded = Guard(reward_of(reward), 60.0)
-        at_once(guarded.grade(**arguments))
-        assert "..." in guarded.first_failure and known not in guarded.first_failure
-    assert logged == {"outcome/echoes": ["error: 401 Incorrect API key: ..."]}
-    assert known not in caplog.text and "Illegal header value ..." in caplog.text
 
 
 def test_the_settings_that_are_saved_or_tracked_have_no_secret_and_those_in_use_do(tmp_path, known):
