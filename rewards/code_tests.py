@@ -10,7 +10,6 @@ weak, the gap to the hidden ones shows.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -24,21 +23,16 @@ from rewards.sandbox.slot import GRACE_S
 from rewards.text import after_thinking, completion_text
 
 OPTIONAL = ("setup", "preamble", "entry_point", "hidden_tests")
-# What honest solutions of small tasks do without. It is counted and never scored.
-SUSPICIOUS = re.compile(
-    r"\b(?:_exit|sys\.exit|exit|quit|ctypes|gc|inspect|_getframe|__eq__|__class__|settrace|atexit)\b"
-)
 
 
 class Result(NamedTuple):
-    """The outcome of a row, how many of its tests are visible, and its program.
+    """The outcome of a row, and how many of its tests are visible.
 
     `outcome.status` is the sandbox's, or unparsed where a row has no tests that can be used.
     """
 
     outcome: Outcome
     visible: int
-    program: str
 
     def share(self) -> float | None:
         """The share of the visible tests that passed; None where the program is not to blame."""
@@ -145,8 +139,7 @@ class CodeTests:
         packages: installed packages that programs may import next to the standard library.
 
     Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and
-    hidden share of the rows that have hidden tests, their `gap`, and the share of `suspicious`
-    programs.
+    hidden share of the rows that have hidden tests, and their `gap`.
     """
 
     __name__ = "code_tests"
@@ -193,11 +186,11 @@ class CodeTests:
     def run(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Result]:
         """Run the program of each text against the tests of its row."""
         plans = [self._plan(text, row) for text, row in zip(texts, rows, strict=True)]
-        jobs = [plan for plan, _, _ in plans if not isinstance(plan, Outcome)]
+        jobs = [plan for plan, _ in plans if not isinstance(plan, Outcome)]
         outcomes = iter(self.sandbox().run_batch(jobs))
         return [
-            Result(plan if isinstance(plan, Outcome) else next(outcomes), visible, program)
-            for plan, visible, program in plans
+            Result(plan if isinstance(plan, Outcome) else next(outcomes), visible)
+            for plan, visible in plans
         ]
 
     def sandbox(self) -> Sandbox:
@@ -225,8 +218,8 @@ class CodeTests:
             )
         return self.sandbox().describe()
 
-    def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int, str]:
-        """The job of a row, or its outcome where nothing is to be run; its tests, its program."""
+    def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int]:
+        """The job of a row, or its outcome where nothing is to be run; the count of its tests."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         try:
             names = called_names(row, visible)
@@ -241,7 +234,7 @@ class CodeTests:
                 plan = Outcome("fail", "no program in the completion", 0.0, "", failed)
         except ValueError as error:
             plan = Outcome("unparsed", str(error), 0.0, "", failed)
-        return plan, len(visible), code
+        return plan, len(visible)
 
     def _score(self, share: float | None) -> float | None:
         if share is None:
@@ -251,12 +244,10 @@ class CodeTests:
 
 
 def _metrics(results: list[Result]) -> dict[str, float]:
-    """Means over the rows of this call; nothing of what no row has."""
-    if not results:
+    """Means over the rows of this call that have hidden tests; empty where none has."""
+    tested = [result for result in results if result.hidden_share() is not None]
+    if not tested:
         return {}
-    metrics = {"suspicious": fmean(bool(SUSPICIOUS.search(one.program)) for one in results)}
-    if tested := [result for result in results if result.hidden_share() is not None]:
-        visible = fmean(result.share() for result in tested)
-        hidden = fmean(result.hidden_share() for result in tested)
-        metrics |= {"visible": visible, "hidden": hidden, "gap": visible - hidden}
-    return metrics
+    visible = fmean(result.share() for result in tested)
+    hidden = fmean(result.hidden_share() for result in tested)
+    return {"visible": visible, "hidden": hidden, "gap": visible - hidden}

@@ -297,13 +297,3 @@ def total(steps: Steps | None) -> float | None:
     Example: `total([(3, 1.0), (9, -1.0)]) == 0.0`
     """
     return None if steps is None else float(sum(reward for _, reward in steps))
-
-
-def check_names(rewards: list[Callable]) -> list[str]:
-    """Name the rewards that share a name: what is counted of them is logged by name."""
-    names = [reward_of(reward).name for reward in rewards]
-    return [
-        f"two rewards are called {name!r}: what is logged of them would be one. Rename or remove "
-        "one."
-        for name in sorted({name for name in names if names.count(name) > 1})
-    ]

@@ -16,7 +16,6 @@ from rewards.contract import (
     TRL_ARGUMENTS,
     UNDECLARED,
     Reward,
-    check_names,
     named_parameters,
     reward_of,
     route,
@@ -41,10 +40,6 @@ REGISTRY = {
     "constant": "rewards.small.Constant",
     "majority": "rewards.small.Majority",
 }
-TRL_CALLS = (
-    "TRL needs (prompts, completions, <dataset columns>, **kwargs), all by keyword; "
-    "a function that returns a reward takes its parameters from reward_kwargs"
-)
 
 
 def load_rewards(
@@ -79,7 +74,12 @@ def load_rewards(
             rewards.append(reward if names is None else with_tasks(reward, names, spec))
         except ValueError as problem:
             problems.append(str(problem))
-    problems += check_names(rewards)
+    names = [reward.name for reward in rewards]
+    problems += [
+        f"two rewards are called {name!r}: what is logged of them would be one. Rename or remove "
+        "one."
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
     problems += [
         f"{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})."
         for setting, left in settings.items()
@@ -94,16 +94,6 @@ def load_rewards(
     if problems:
         raise ValueError("\n".join(problems))
     return rewards
-
-
-def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
-    """The reward for the rows of these tasks; ValueError for what are no tasks, and for a model."""
-    names = [tasks] if isinstance(tasks, str) else tasks
-    if reward.is_model:
-        raise ValueError(f"reward_tasks of {spec!r}: a reward model scores every row.")
-    if not (isinstance(names, list | tuple) and names and all(type(n) is str for n in names)):
-        raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
-    return route(reward, names)
 
 
 def load_reward(spec: str, **kwargs: Any) -> Reward:
@@ -133,12 +123,26 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
     is_open = inspect.Parameter.VAR_KEYWORD in kinds  # for columns that it does not need
     by_keyword = inspect.Parameter.POSITIONAL_ONLY not in kinds
     if not (is_open and by_keyword and scored & named_parameters(reward).keys()):
-        raise ValueError(f"reward {spec!r} has the signature {signature}; {TRL_CALLS}.")
+        raise ValueError(
+            f"reward {spec!r} has the signature {signature}; TRL needs (prompts, completions, "
+            "<dataset columns>, **kwargs), all by keyword; a function that returns a reward takes "
+            "its parameters from reward_kwargs."
+        )
     if reward.kind not in (*KINDS, UNDECLARED):
         raise ValueError(f"reward {spec!r} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}.")
     if reward.kind == "step" and reward.is_async:
         raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
     return reward if reward.tasks is None else with_tasks(reward, reward.tasks, spec)
+
+
+def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
+    """The reward for the rows of these tasks; ValueError for what are no tasks, and for a model."""
+    names = [tasks] if isinstance(tasks, str) else tasks
+    if reward.is_model:
+        raise ValueError(f"reward_tasks of {spec!r}: a reward model scores every row.")
+    if not (isinstance(names, list | tuple) and names and all(type(n) is str for n in names)):
+        raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
+    return route(reward, names)
 
 
 def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
@@ -210,18 +214,19 @@ def find_object(spec: str) -> Any:
 
 def import_location(location: str, spec: str) -> ModuleType:
     """Import a module, or a file under a name made from its path: equal names do not collide."""
-    is_file, file = location.endswith(".py"), Path(location).resolve()
-    if is_file and not file.is_file():
-        raise ValueError(f"reward {spec!r}: no file {file}.")
+    file = Path(location).resolve()
     try:
-        if is_file:
+        if not location.endswith(".py"):
+            if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
+                sys.path.append(os.getcwd())
+            return importlib.import_module(location)
+        if file.is_file():
             return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
-        if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
-            sys.path.append(os.getcwd())
-        return importlib.import_module(location)
     except (Exception, SystemExit) as error:
-        failed = f"{file} fails to import" if is_file else f"cannot import {location!r}"
-        raise ValueError(f"reward {spec!r}: {failed}: {type(error).__name__}: {error}.") from error
+        raise ValueError(
+            f"reward {spec!r}: cannot import {location!r}: {type(error).__name__}: {error}."
+        ) from error
+    raise ValueError(f"reward {spec!r}: no file {file}.")
 
 
 def import_file(file: Path, name: str) -> ModuleType:

@@ -128,7 +128,7 @@ def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
     state = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())
     logged = [entry for entry in state["log_history"] if "reward" in entry]
     assert len(logged) == 2
-    assert all({"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged)
+    assert all("errors/code_tests" in entry for entry in logged)
     table = pd.read_parquet(tmp_path / "run/completions/completions_00002.parquet")
     assert set(table["outcome/code_tests"]) == {"graded"} and set(table["code_tests"]) == {0.0}
     (row,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())

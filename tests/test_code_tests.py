@@ -127,7 +127,7 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
         monkeypatch.setattr(pool, "run_job", dies)
         scored = score(DOUBLE, "no", hidden_tests=["assert f(1) == 2"])
     assert scored.scores == [None, None] and scored.outcomes == ["error: planted"] * 2
-    assert scored.metrics == {"suspicious": 0.0}
+    assert scored.metrics == {}
 
 
 FAILING = ["def f(x) return", "1 / 0", "def f(x): return 1 / 0", "def f(x): raise SystemExit(0)"]
@@ -149,19 +149,12 @@ def test_hidden_tests_are_logged_and_not_scored():
     hidden = ["assert f(4) == 8", "assert f(5) == 10", "assert g(1) == 1"]  # g is not asked of it
     scored = score(by_heart, hidden_tests=hidden, settings={"timeout_s": 0.5})
     assert scored.scores == [1.0] and scored.reasons == ["AssertionError"]
-    assert scored.metrics == {"suspicious": 0.0, "visible": 1.0, "hidden": 0.0, "gap": 1.0}
+    assert scored.metrics == {"visible": 1.0, "hidden": 0.0, "gap": 1.0}
     # The gap is of rows that have some.
     rows = {"tests": [TESTS] * 2, "hidden_tests": [["assert f(2) == 4"], None]}
     metrics = score_rows([block(HALF), block(NONE)], rows).metrics
-    assert metrics == {"suspicious": 0.0, "visible": 0.5, "hidden": 1.0, "gap": -0.5}
-    assert set(score(DOUBLE).metrics) == {"suspicious"}
-
-
-def test_suspicious_programs_are_counted_and_scored_alike():
-    codes = ["import sys\n" + DOUBLE + "\nsys._getframe()", "import ctypes\n" + DOUBLE]
-    scored = score(*codes, DOUBLE, "def existing(): pass", preamble="import ctypes")
-    assert scored.scores == [1.0, 1.0, 1.0, 0.0]
-    assert scored.metrics == {"suspicious": 0.5}  # of the program, not of what stands before it
+    assert metrics == {"visible": 0.5, "hidden": 1.0, "gap": -0.5}
+    assert score(DOUBLE).metrics == {}
 
 
 SUM, SUMS = "def sum(a, b): return 6 if a == 10 else 4", ["assert sum(10, 15) == 6"]

@@ -237,7 +237,7 @@ REWARDS = [
     (MINE + "return [float(len(each)) for each in completions]", "reward 'mine' gives 1 to "),
     (MINE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
     (MINE + "raise SystemExit(3)", "reward 'mine' fails", "SystemExit: 3"),
-    ("def mine(completions, **kwargs:\n", "fails to import: SyntaxError"),
+    ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
     ("mine = 5", "has no function or class 'mine'"),
     ("class mine: ...", "which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
