@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rewards.contract import Reward
-
 LogExtra = Callable[[str, list], None]
 LogMetric = Callable[[str, float], None]
 NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messages
@@ -88,24 +86,6 @@ def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
     for number, row in enumerate(rows):
         tasks.setdefault(row.get("task") or None, []).append((number, row))
     return dict(sorted(tasks.items(), key=lambda item: item[0] or ""))
-
-
-def unusable_rows(rows: list[dict], rewards: list[Reward]) -> list[str]:
-    """Say what keeps rows from being scored: no prompt, no row of a task, no column."""
-    if not rows:
-        return ["there are no rows."]
-    lacking = [place for place, row in enumerate(rows) if not row.get("prompt")]
-    problems = [f"row {i} lacks a prompt (its columns: {sorted(rows[i])})." for i in lacking[:1]]
-    for reward in rewards:
-        mine = [row for row in rows if reward.scores(row.get("task"))]
-        present = {column for row in mine for column, value in row.items() if value is not None}
-        missing = [column for column in reward.columns if column not in present]
-        name = f"reward {reward.name!r}"
-        if not mine:
-            problems.append(f"{name} is for {reward.tasks}; no row is of these tasks.")
-        elif missing:
-            problems.append(f"{name} needs the column {', '.join(missing)}; no row has it.")
-    return problems
 
 
 # --- JSON Lines: the one reader of such files

@@ -191,7 +191,7 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path,
         (("--prompts", 0), "0 is too small; at least 1"),
         (("--output", tmp_path), "exists: name another folder, or remove it"),
         (("--keep", 0.6, 0.5), "they must be 0 < low <= high < 1"),
-        (("--num_generations", 3), "does not divide by num_generations=3"),
+        (("--reward_weights", 1, 2), "reward_weights has 2 values for 1 rewards"),
     ):
         assert status("--output", out, *words) == 2, words
         assert message in capsys.readouterr().err

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.contract import route
-from rewards.rows import read_jsonl, rows_by_task, score_rows, unusable_rows, with_keys
+from rewards.rows import read_jsonl, rows_by_task, score_rows, with_keys
 
 
 def outcomes(*columns: list, scorer) -> tuple[list, dict]:
@@ -58,24 +57,6 @@ def test_a_scorer_that_raises_costs_its_row_and_ctrl_c_the_call():
 def test_columns_of_different_length_are_an_error():
     with pytest.raises(ValueError, match="shorter"):
         outcomes([1, 2], [1], scorer=lambda a, b: 0.0)
-
-
-def exact(completions, answer, **kwargs):
-    return [float(pair[0] == pair[1]) for pair in zip(completions, answer, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "tasks", "message"),
-    [
-        ([], ["sums"], "there are no rows."),
-        ([{"task": "sums", "answer": "1"}], ["sums"], "row 0 lacks a prompt"),
-        ([{"task": "sums", "prompt": "p"}], ["sums"], "needs the column answer; no row has it."),
-        ([{"task": "words", "prompt": "p"}], ["sums"], "is for ('sums',); no row is of these"),
-    ],
-)
-def test_rows_that_cannot_be_scored_are_named(rows, tasks, message):
-    (problem,) = unusable_rows(rows, [route(exact, tasks)])
-    assert message in problem
 
 
 # Files

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from recipes.common.checks.rewards_on_rows import check_gates
+from recipes.common.checks.rewards_on_rows import check_columns, check_settings
 from recipes.common.data.recipe import load_recipe
 from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric
@@ -33,7 +33,6 @@ from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import format_table, percent
 from rewards import Reward
 from rewards.contract import total
-from rewards.rows import unusable_rows
 from rewards.text import completion_text
 
 ROWS, COMPLETIONS, KEPT = "rows.jsonl", "completions.jsonl", "kept.jsonl"
@@ -57,8 +56,8 @@ def probe(
     recipe = load_recipe(config, overrides)
     training, metric, rewards = recipe.args.training, recipe.module.metric, recipe.rewards
     rows = first_rows(recipe.train_rows)
-    check(training, rewards, rows, num_processes)
     at_once = completions_of_a_call(training, num_processes)
+    check(training, rewards, rows, at_once)
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
     samples = draw(trainer, rows, completions or training["num_generations"], at_once)
@@ -89,19 +88,11 @@ def probe(
     return is_enough
 
 
-def check(
-    training: dict[str, Any], rewards: list[Reward], rows: list[dict], processes: int
-) -> None:
-    """Check rows and rewards, and prepare these; ValueError with every problem."""
-    at_once, group = completions_of_a_call(training, processes), training["num_generations"]
-    problems, weights = [], training["reward_weights"]
-    if at_once * processes % group:
-        problems.append(
-            f"a generation of {at_once * processes} completions does not divide by "
-            f"num_generations={group}."
-        )
-    if weights and len(weights) != len(rewards):
-        problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
+def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_once: int) -> None:
+    """Check rows and rewards as preflight does, and prepare these; ValueError with all problems."""
+    problems: list[str] = []
+    check_settings(training, rows, rewards, problems)
+    problems += check_columns(rows, may_be_empty=False)
     if training["environment_factory"]:
         problems.append(
             "the probe scores completions that were drawn before, and an environment lives as long "
@@ -111,8 +102,6 @@ def check(
         problems.append(
             f"{', '.join(models)}: the probe loads no reward model; leave it out of reward_funcs."
         )
-    problems = problems or unusable_rows(rows, rewards)
-    problems = problems or check_gates(training["reward_gates"] or {}, rows, rewards)
     if problems:
         raise ValueError("\n".join(problems))
     for reward in rewards:
