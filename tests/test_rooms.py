@@ -34,7 +34,7 @@ ALLOWED = {
 A_RECIPE = {"run", "trainer", "evaluation.metrics", "data.questions", "data.split"}
 MAX_LINES = 460
 MAX_SCRIPT_LINES = 100
-MAX_MODULES = 35
+MAX_MODULES = 29
 
 
 def name_of(file: Path) -> str:

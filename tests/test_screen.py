@@ -35,7 +35,7 @@ def step_line(capsys, step: int = 4, **logs) -> str:
 
 def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
     line = "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %"
-    line += "  groups that teach 25 % (by the verifier 25 %)  2.0 s, 12 s left\n"
+    line += "  groups that teach 25 % (by the verifier 25 %)  2.0 s, 0:00:12 left\n"
     assert step_line(capsys) == line
     assert step_line(capsys, step=10).endswith("2.0 s\n")
 

@@ -17,8 +17,6 @@ from recipes.common.evaluation.metrics import Metric
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.config import add_model_arguments
-from recipes.common.utils.machine import make_head_input_contiguous, use_all_cores
-from recipes.common.utils.run_files import PREFLIGHT, write_json
 
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
@@ -56,6 +54,7 @@ def start(
     from recipes.common.checks.run_folder import dtype_of_run, identity_of, open_run_folder
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.tools import load_environment, load_tools
+    from recipes.common.utils.machine import use_all_cores
     from recipes.common.utils.screen import announce, explain_endings, refuse
     from recipes.common.utils.secrets import blank
 
@@ -102,6 +101,8 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.training import callbacks
     from recipes.common.training.engine import EngineCallback
     from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
+    from recipes.common.utils.machine import make_head_input_contiguous
+    from recipes.common.utils.run_files import PREFLIGHT, write_json
     from recipes.common.watch import Watch
 
     _check_metric(run, metric)

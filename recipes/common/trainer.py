@@ -23,7 +23,6 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl.extras.profiling import profiling_context, profiling_decorator
 from trl.trainer import grpo_trainer
 
-from recipes.common.training import tools as run_tools
 from recipes.common.training.advantages import group_spread, void_and_gate
 from recipes.common.training.completion import (
     TURN_KINDS,
@@ -36,7 +35,6 @@ from recipes.common.training.completion import (
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
-from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 from rewards.contract import Reward, at_once, reward_of
 
 NEEDED = "1.16"
@@ -117,6 +115,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         rollout_func=None,
         environment_factory=None,
     ):
+        from recipes.common.training import tools as run_tools
+
         if args is None:
             name = model if isinstance(model, str) else model.config._name_or_path
             args = GRPOConfig(f"{name.split('/')[-1]}-GRPO")
@@ -203,6 +203,8 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _share_prompts(self) -> None:
         """For the policy and the reference model, or say why not."""
+        from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
+
         partitioned = self.is_fsdp_enabled or is_deepspeed_zero3_enabled()
         for model in filter(None, (self.model, self.ref_model)):
             inner = self.accelerator.unwrap_model(model)
@@ -372,9 +374,12 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def log(self, *args, **kwargs) -> None:
         """TRL's, whose table of completions a model's odd tool call cannot break."""
-        completions = self._logs["completion"]
-        for i, completion in enumerate(list(completions)):
-            completions[i] = run_tools.loggable(completion)
+        if self.tools:
+            from recipes.common.training.tools import loggable
+
+            completions = self._logs["completion"]
+            for i, completion in enumerate(list(completions)):
+                completions[i] = loggable(completion)
         super().log(*args, **kwargs)
 
     # --- The update, and what is not training

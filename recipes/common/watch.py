@@ -12,7 +12,6 @@ asynchronous rewards or `multi_objective_aggregation: normalize_then_sum`.
 """
 
 import functools
-import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -202,7 +201,7 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     plain = [
         i
         for i, reward in enumerate(rewards)
-        if not reward_of(reward).is_model and not inspect.iscoroutinefunction(reward)
+        if not (reward_of(reward).is_model or reward_of(reward).is_async)
     ]
     aggregation = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
     all_known = len(plain) == len(rewards) and aggregation == "sum_then_normalize"

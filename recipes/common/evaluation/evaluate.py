@@ -75,10 +75,8 @@ def _scored(
 ) -> list[dict[str, Any]]:
     columns = rows
     if rollouts[0].environment is not None:  # as TRL hands them to a reward
-        columns = [
-            {**row, "environments": rollout.environment}
-            for row, rollout in zip(rows, rollouts, strict=True)
-        ]
+        environments = [{"environments": rollout.environment} for rollout in rollouts]
+        columns = [row | own for row, own in zip(rows, environments, strict=True)]
     completions = [rollout.completion for rollout in rollouts]
     token_ids = [rollout.token_ids for rollout in rollouts]
     # TRL alone has a reward model's tokenizer.
@@ -87,26 +85,24 @@ def _scored(
     shared = by_reward(metric, called)
     results = []
     for i, (row, rollout) in enumerate(zip(rows, rollouts, strict=True)):
-        result = {
-            "prompt": row["prompt"],
-            "answer": row.get("answer"),
-            "completion": rollout.text,
-        }
-        if rollout.turns:
-            result |= {"messages": rollout.completion, "turns": rollout.turns}
-        result |= {
-            "tokens": rollout.tokens,
-            "truncated": rollout.truncated,
-            "metrics": {name: bool(holds) for name, holds in metric(row, rollout.text).items()},
-        }
-        if shared:
-            result["by_reward"] = shared
-        # As JSON knows numbers: a reward may give NumPy's or torch's.
-        result["rewards"] = {
-            name: None if amounts[i] is None else float(amounts[i])
-            for name, amounts in scores.items()
-        }
-        results.append(result)
+        turns = {"messages": rollout.completion, "turns": rollout.turns} if rollout.turns else {}
+        results.append(
+            {
+                "prompt": row["prompt"],
+                "answer": row.get("answer"),
+                "completion": rollout.text,
+                **turns,
+                "tokens": rollout.tokens,
+                "truncated": rollout.truncated,
+                "metrics": {name: bool(holds) for name, holds in metric(row, rollout.text).items()},
+                **({"by_reward": shared} if shared else {}),
+                # As JSON knows numbers: a reward may give NumPy's or torch's.
+                "rewards": {
+                    name: None if amounts[i] is None else float(amounts[i])
+                    for name, amounts in scores.items()
+                },
+            }
+        )
     return results
 
 

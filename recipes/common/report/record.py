@@ -13,7 +13,7 @@ from recipes.common.report.plots import plot_runs
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.engine import engine
-from recipes.common.training.tracking import track_report, track_summary
+from recipes.common.training.tracking import track_result
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import blank
@@ -65,10 +65,9 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
     plot_runs([folder], folder / files.CURVES)
     table = final_table(folder, summary)
     (folder / files.TABLE).write_text(table + "\n", encoding="utf-8")
-    track_summary(trainer.args, summary)
     files.write_json(folder / files.SUMMARY, summary)
     write_report(folder)
-    track_report(trainer.args, folder / files.REPORT)
+    track_result(trainer.args, summary, folder / files.REPORT)
     print("\n" + table, flush=True)
 
 

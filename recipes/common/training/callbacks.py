@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,6 @@ INTERRUPTED = (
     b"\nInterrupted: a checkpoint is saved at the end of this generation. "
     b"Ctrl-C again to quit at once.\n"
 )
-WAITS_30_S = (
-    b"The launcher waits 30 s for it: export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 before the next "
-    b"launch if that is too short for a generation.\n"
-)
 PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent dies
 
 
@@ -133,10 +130,8 @@ class InterruptCallback(TrainerCallback):
         now = time.monotonic()
         if self.signalled_at is None:
             self.signalled_at = now
-            waits = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" in os.environ
-            kills_soon = "TORCHELASTIC_RUN_ID" in os.environ and not waits
             # os.write: a print may be interrupted by the very signal that is handled here.
-            os.write(2, INTERRUPTED + (WAITS_30_S if kills_soon else b""))
+            os.write(2, INTERRUPTED)
         elif number == signal.SIGINT and now - self.signalled_at > self.GRACE_S:
             raise KeyboardInterrupt
 
@@ -169,9 +164,15 @@ class StepLineCallback(TrainerCallback):
         if not state.is_world_process_zero or not logs:
             return
         step = f"step {state.global_step}/{state.max_steps}"
-        shares = {name: value for name, value in logs.items() if name.startswith("validation/")}
-        if shares:
-            print(_validation_line(step, shares), flush=True)
+        values = {
+            name.removeprefix("validation/"): value
+            for name, value in logs.items()
+            if name.startswith("validation/")
+        }
+        if values:
+            length = f"length {_number(values.pop('mean_length'), 0)}"
+            shares = [f"{name} {100 * value:.1f} %" for name, value in values.items()]
+            print(f"{step}  validation: {'  '.join([*shares, length])}", flush=True)
         if "reward" not in logs:
             return
         print("  ".join([step, *_step_parts(logs)]) + self._left(state), flush=True)
@@ -188,17 +189,11 @@ class StepLineCallback(TrainerCallback):
             )
 
     def _left(self, state: TrainerState) -> str:
-        """The time to the last step at the pace so far, evaluations included: `", 7 min left"`."""
+        """The time to the last step at the pace so far, evaluations too: `", 0:07:30 left"`."""
         step, started = self.start
         done, to_go = state.global_step - step, state.max_steps - state.global_step
         seconds = (time.monotonic() - started) / max(1, done) * to_go
-        if to_go <= 0:
-            return ""
-        if seconds < 90:
-            return f", {seconds:.0f} s left"
-        if seconds < 5400:
-            return f", {seconds / 60:.0f} min left"
-        return f", {seconds / 3600:.1f} h left"
+        return f", {timedelta(seconds=round(seconds))} left" if to_go > 0 else ""
 
 
 def _step_parts(logs: dict[str, Any]) -> list[str]:
@@ -225,13 +220,6 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
     if "kl" in logs:
         parts.append(f"kl {_number(logs['kl'], 4)}")
     return [*parts, f"{_number(logs.get('step_time'), 1)} s"]
-
-
-def _validation_line(step: str, logs: dict[str, float]) -> str:
-    values = {name.partition("/")[2]: value for name, value in logs.items()}
-    length = values.pop("mean_length")
-    shares = [f"{name} {100 * value:.1f} %" for name, value in values.items()]
-    return f"{step}  validation: " + "  ".join([*shares, f"length {_number(length, 0)}"])
 
 
 def _number(value: Any, digits: int = 2) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 
 import trl
 
-from recipes.common.utils.machine import fastest_dtype
 from recipes.common.utils.secrets import blank
 
 # Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or
@@ -96,6 +95,8 @@ class GRPOConfig(trl.GRPOConfig):
 
 def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
     """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
+    from recipes.common.utils.machine import fastest_dtype
+
     arguments = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,

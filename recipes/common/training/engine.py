@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from accelerate import DistributedType
+from accelerate.utils import parse_flag_from_env
 from torch.distributed import distributed_c10d
 from transformers import TrainerCallback
 from trl import GRPOTrainer
@@ -28,19 +29,15 @@ def world_size() -> int:
 def asked_of_the_launcher() -> dict[str, Any]:
     """The engine that `accelerate launch` was asked for, as far as the environment tells."""
     asked: dict[str, Any] = {"world_size": world_size()}
-    if _is_true("ACCELERATE_USE_DEEPSPEED"):
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         asked["distributed_type"] = DistributedType.DEEPSPEED.value
         if "ACCELERATE_DEEPSPEED_ZERO_STAGE" in os.environ:
             asked["zero_stage"] = int(os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
-    elif _is_true("ACCELERATE_USE_FSDP"):
+    elif parse_flag_from_env("ACCELERATE_USE_FSDP"):
         asked["distributed_type"] = DistributedType.FSDP.value
         if "FSDP_VERSION" in os.environ:
             asked["fsdp_version"] = int(os.environ["FSDP_VERSION"])
     return asked
-
-
-def _is_true(name: str) -> bool:
-    return os.environ.get(name, "false").lower() in ("1", "true")
 
 
 def engine_name(engine: dict[str, Any]) -> str:

@@ -52,17 +52,14 @@ class TrackingCallback(TrainerCallback):
                 write_json(self.folder / WANDB, {"id": run.id})
 
 
-def track_summary(args: TrainingArguments, summary: dict[str, Any]) -> None:
-    """Write before and after to the summary of the W&B run, where runs are compared by them."""
-    with _tracked(args, "writing to W&B failed; it stands in summary.json") as run:
+def track_result(args: TrainingArguments, summary: dict[str, Any], page: Path) -> None:
+    """Write before and after to the summary of the W&B run, where runs are compared by them.
+
+    The report page becomes its artifact of type `report`.
+    """
+    with _tracked(args, f"W&B has no result; it stands in {page.parent}") as run:
         if run:
             run.summary.update({name: summary[name] for name in SUMMARIZED})
-
-
-def track_report(args: TrainingArguments, page: Path) -> None:
-    """The report page as an artifact of type `report` of the W&B run."""
-    with _tracked(args, f"logging the report to W&B failed; it stands in {page}") as run:
-        if run:
             artifact = wandb.Artifact(f"report-{run.id}", type="report")
             artifact.add_file(str(page))
             run.log_artifact(artifact)
