@@ -14,7 +14,7 @@ import pytest
 from test_layout import REQUIRED
 
 from rewards import load_reward, reward_of
-from rewards.audit import score, stand_in_ids, try_tricks
+from rewards.audit import try_tricks
 from rewards.contract import route
 from rewards.loading import REGISTRY
 from rewards.process import EquationSteps, equations
@@ -416,21 +416,6 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
 
 
 # How it calls
-
-
-def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
-    def reads(completions, trainer_state, **kwargs):
-        state = trainer_state
-        return [state.global_step, state.max_steps, state.epoch, len(state.log_history)]
-
-    assert score(reads, make_rows(*"1234"), [""] * 4) == [0, 1, 0.0, 0]
-
-
-def test_rewards_that_count_tokens_get_some():
-    assert stand_in_ids("one and one") == [0, 1, 2, 1, 0]
-    assert stand_in_ids("") == []
-    overlong = load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)
-    assert score(overlong, ROWS[:2], ["", "a" * 4000]) == [0.0, -1.0]
 
 
 # The script

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rewards import load_reward
 from rewards.boxed_math import BoxedMath, is_equivalent
@@ -68,13 +66,6 @@ def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
     for wrong in (0.5, float("-inf"), float("nan")):
         with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
             BoxedMath(wrong=wrong)
-
-
-def test_it_is_a_verifier_of_the_answer_column():
-    reward = load_reward("boxed_math", correct=2.0)
-    assert (reward.name, reward.kind) == ("boxed_math", "verifier")
-    assert (reward.full, reward.columns) == (2.0, ("answer",))
-    assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +145,3 @@ def test_labels_are_met_without_a_false_positive(file, least):
         verdicts.append((row["label"], is_equivalent(row["gold"], answer) is True))
     assert (False, True) not in verdicts
     assert sum(label is verdict for label, verdict in verdicts) >= least * len(rows)
-
-
-@settings(deadline=None)
-@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
-def test_only_the_right_integer_scores(answer, gold):
-    assert score(rf"\boxed{{{answer}}}", str(gold)) == (1.0 if answer == gold else 0.0)

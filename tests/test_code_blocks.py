@@ -189,20 +189,9 @@ def test_one_python_block_and_nothing_else_is_the_asked_format(text, asked):
 
 # Any text
 
-FENCES = ["```", "```python\n", "````", "~~~", "`", "</answer>"]
-PIECES = [*FENCES, "\n", "\r\n", "\r", " ", "    ", "\t", "x = 1", "\x00", "\ud800"]
 LINE = st.text(st.characters(exclude_characters="`~\r\n"), max_size=20) | st.sampled_from(
     ["", "    ", "\t`x``", "  # `"]
 )
-
-
-@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
-def test_any_text_has_a_program_or_none(text):
-    blocks = code_blocks(text)
-    assert all(block.complete for block in blocks[:-1])
-    assert (extract_program(text) is None) == (not blocks)
-    assert extract_program(text, whole_text=True) is not None
-    assert is_one_python_block(text) in (True, False)
 
 
 @given(

@@ -197,11 +197,6 @@ def test_a_limit_that_is_none_is_refused(timeout_s):
         load_reward("code_tests", timeout_s=timeout_s)
 
 
-def test_an_unknown_isolation_is_refused():
-    with pytest.raises(ValueError, match="isolation is 'docker'; it is sealed or unsafe"):
-        load_reward("code_tests", isolation="docker").prepare(1, 300.0)
-
-
 @pytest.mark.parametrize(("completions", "longest", "limit_s"), [(8, 42, 42), (9, 52.5, 52)])
 def test_it_is_ready_when_programs_that_never_end_would_end_within_the_limit_of_a_call(
     monkeypatch, completions, longest, limit_s

@@ -2,16 +2,13 @@
 
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
-from recipes.common.data.recipe import import_recipe
-from rewards import load_reward, process, reward_of
-from rewards.audit import try_tricks
+from rewards import load_reward, process
 from rewards.contract import route, total
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 
@@ -162,16 +159,6 @@ WRITTEN = ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3
 @given(st.lists(st.sampled_from(WRITTEN), max_size=30).map(", ".join))
 def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(text):
     assert total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", text)) <= 2.0
-
-
-def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
-    recipe = import_recipe(Path("recipes/arithmetic/process.yaml"))
-    args = recipe.RecipeArguments(
-        num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3}
-    )
-    rows = recipe.load_rows(args, 0)[0].to_list()
-    cheats = try_tricks(reward_of(EquationSteps()), rows, recipe.reference_completion, 20)
-    assert (cheats.paid, cheats.reference) == ([], 2.0)
 
 
 def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():

@@ -1,11 +1,9 @@
 """gsm8k_correctness and gsm8k_harness: exact amounts for the text of the answer tag."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rewards import load_reward
-from rewards.gsm8k import score_gsm8k, score_harness
+from rewards.gsm8k import score_harness
 
 AMOUNTS = [  # text of the answer tag, gold, amount
     ("18", "18", 2.0), ("\n18\n", " 18 ", 2.0), ("1,000", "1,000", 2.0), ("-3", "-3", 2.0),
@@ -82,15 +80,6 @@ def test_the_amounts_are_parameters():
         load_reward("gsm8k_harness", markr=1.0)
 
 
-@pytest.mark.parametrize("name", ["gsm8k_correctness", "gsm8k_harness"])
-def test_it_is_a_verifier_that_needs_the_answer_column(name):
-    reward = load_reward(name, exact=1.0)
-    assert (reward.kind, reward.full) == ("verifier", 1.0)
-    assert reward.columns == ("answer",)
-    with pytest.raises(ValueError, match="shorter"):
-        reward(prompts=["p"] * 2, completions=["a", "b"], answer=["1"])
-
-
 @pytest.mark.parametrize("lenient", [False, True])
 def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
     for text in ("<think><answer>18</answer></think>", "<think><answer>18</answer>"):
@@ -112,9 +101,3 @@ def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
 )  # fmt: skip
 def test_the_harness_rewards_the_marker_and_fines_talking_on(text, amount):
     assert score_harness(text, "18") == amount
-
-
-@settings(deadline=None)
-@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
-def test_only_the_right_integer_scores(answer, gold):
-    assert score_gsm8k(f"<answer>{answer}</answer>", str(gold)) == (2.0 if answer == gold else 0.0)

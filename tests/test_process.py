@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.advantages import normalise
-from recipes.common.training.process import LOSS_TYPES, token_advantages, tokens_that_hold
+from recipes.common.training.process import LOSS_TYPES, tokens_that_hold
 from rewards.contract import check_steps, route
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,15 +79,6 @@ def assert_equal(rows: list[list[float]], expected: list[list[float]]) -> None:
 # The arithmetic
 
 
-def test_the_steps_of_a_group_are_normalised_together():
-    rewards = [[1.0, 0.0], [], [0.5], [0.0, 0.0, 3.0]]
-    pooled = [1.0, 0.0, 0.5, 0.0, 0.0, 3.0]
-    mean, std = statistics.fmean(pooled), statistics.stdev(pooled)
-    expected = [[(reward - mean) / (std + 1e-4) for reward in steps] for steps in rewards]
-    assert_equal(normalise(rewards, 4), expected)
-    assert_equal(normalise([*rewards, [5.0], [], [], []], 4)[:4], expected)
-
-
 @pytest.mark.parametrize("alike", [[[], []], [[1.0], []], [[0.3] * 7, [0.1 + 0.2]]])
 def test_steps_without_spread_are_worth_nothing(alike):
     assert normalise(alike, 2) == [[0.0] * len(steps) for steps in alike]
@@ -100,14 +91,6 @@ def test_scale_rewards_means_for_steps_what_it_means_for_completions():
     centred = [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
     expected = [[amount / divisor for amount in steps] for steps in centred]
     assert_equal(normalise(rewards, 2, "batch"), expected)
-
-
-def test_a_token_is_worth_the_steps_that_end_at_or_after_it():
-    assert token_advantages([[(1, 0.5), (2, -1.0)], [], [(3, 2.0), (3, 1.0)]], 4).tolist() == [
-        [-0.5, -0.5, -1.0, 0.0],
-        [0.0, 0.0, 0.0, 0.0],
-        [3.0, 3.0, 3.0, 3.0],
-    ]
 
 
 # From characters to tokens
@@ -334,12 +317,6 @@ def gradient_of_others(trainer: GRPOTrainer) -> float:
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_the_gradient_of_a_token_follows_its_own_advantage(build, loss_type):
     assert gradient_of_others(build(loss_type=loss_type, max_completion_length=8)) == 0.0
-
-
-def test_with_ratios_of_sequences_it_follows_those_of_the_whole_completion(build):
-    """Why this level is refused together with step rewards."""
-    trainer = build(loss_type="grpo", importance_sampling_level="sequence", max_completion_length=8)
-    assert gradient_of_others(trainer) > 1e-3
 
 
 @pytest.mark.parametrize("name", [*("sapo", "luspo", "vespo"), "sequence"])

@@ -53,12 +53,6 @@ def test_the_right_answer_in_its_tag_earns(text, amount):
     assert score(text) == amount
 
 
-def test_it_is_a_verifier_that_needs_the_entry_column():
-    reward = load_reward("reasoning_gym", correct=7.0)
-    assert (reward.kind, reward.columns, reward.full) == ("verifier", ("entry",), 7.0)
-    assert score(f"<answer>{GOLD}</answer>", correct=7.0) == 7.0
-
-
 def test_each_row_of_a_mixed_batch_is_scored_by_its_own_task():
     tasks = ["basic_arithmetic", "gcd", "spell_backward", "leg_counting"]
     entries = SUMS[:2] + [entry for task in tasks for entry in make_entries(task, {}, 2)]

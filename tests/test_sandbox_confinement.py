@@ -7,7 +7,6 @@ import resource
 import signal
 import struct
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -157,66 +156,43 @@ def test_another_machine_is_an_error(monkeypatch):
 # ------------------------------------------------------------------ user, dumping, limits
 
 
-@needs_root
-def test_the_user_is_dropped_with_no_way_back():
-    identity = lambda: [*os.getresuid(), *os.getresgid(), *os.getgroups()]  # noqa: E731
-    assert in_child(identity, lambda: confinement.drop_user(UID)) == [UID] * 6
-    assert in_child(lambda: os.setuid(0), lambda: confinement.drop_user(UID)) == "PermissionError"
+def capabilities():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return [int(line.split()[1], 16) for line in lines if line.startswith(("CapEff", "CapPrm"))]
 
 
-@needs_root
-def test_no_capability_is_left():
-    def capabilities():
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return [int(line.split()[1], 16) for line in lines if line.startswith(("CapEff", "CapPrm"))]
-
-    assert in_child(capabilities) != [0, 0]
-    assert in_child(capabilities, confinement.drop_capabilities) == [0, 0]
+def prctl(number):
+    return lambda: ctypes.CDLL(None).prctl(number, 0, 0, 0, 0)
 
 
-def test_a_child_can_be_forbidden_dumping_and_new_privileges():
-    ask = ctypes.CDLL(None).prctl
-    assert in_child(lambda: ask(3, 0, 0, 0, 0)) == 1
-    assert in_child(lambda: ask(3, 0, 0, 0, 0), confinement.forbid_dumping) == 0
-    assert in_child(lambda: ask(39, 0, 0, 0, 0), libc.forbid_new_privileges) == 1
+def dropped():
+    confinement.drop_user(UID)
 
 
-def test_the_kernel_kills_it_with_its_parent():
-    reading, writing = os.pipe()
-
-    def start_one_that_waits():
-        parent = os.getpid()
-        if not os.fork():
-            confinement.die_with(parent)
-            os.write(writing, b"ready")
-            time.sleep(600)
-            os._exit(0)
-        os.read(reading, 5)
-
-    in_child(start_one_that_waits)
-    os.close(writing)
-    assert os.read(reading, 1) == b""  # the end, long before it has slept: nobody is left to write
-    os.close(reading)
-    gone = in_child(lambda: confinement.die_with(1))  # whose parent is another by now
-    assert gone == -signal.SIGKILL
+def limit_of(name):
+    return lambda: list(resource.getrlimit(getattr(resource, name)))
 
 
 @pytest.mark.parametrize(
-    ("attack", "answer"),
+    ("attack", "answer", "confine"),
     [
-        (lambda: len(bytearray(2 << 30)), "MemoryError"),
-        (lambda: [os.dup(0) for _ in range(100)], "OSError"),
-        (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)), "ValueError"),
-        (lambda: resource.getrlimit(resource.RLIMIT_CORE), [0, 0]),
-        (lambda: resource.getrlimit(resource.RLIMIT_CPU), [1, 1]),
-        (lambda: resource.getrlimit(resource.RLIMIT_FSIZE), [1 << 20] * 2),
-        (lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK), [0, 0]),
+        pytest.param(os.getresuid, [UID] * 3, dropped, marks=needs_root),
+        pytest.param(os.getresgid, [UID] * 3, dropped, marks=needs_root),
+        pytest.param(os.getgroups, [], dropped, marks=needs_root),
+        pytest.param(lambda: os.setuid(0), "PermissionError", dropped, marks=needs_root),
+        pytest.param(capabilities, [0, 0], confinement.drop_capabilities, marks=needs_root),
+        pytest.param(libc.fork, "BlockingIOError", limited(tasks=1), marks=needs_root),
+        (prctl(3), 0, confinement.forbid_dumping),
+        (prctl(39), 1, libc.forbid_new_privileges),
+        (lambda: len(bytearray(2 << 30)), "MemoryError", limited()),
+        (lambda: [os.dup(0) for _ in range(100)], "OSError", limited()),
+        (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)), "ValueError", limited()),
+        (limit_of("RLIMIT_CORE"), [0, 0], limited()),
+        (limit_of("RLIMIT_CPU"), [1, 1], limited()),
+        (limit_of("RLIMIT_FSIZE"), [1 << 20] * 2, limited()),
+        (limit_of("RLIMIT_MEMLOCK"), [0, 0], limited()),
+        (lambda: confinement.die_with(1), -signal.SIGKILL, lambda: None),  # an orphan by now
     ],
 )
-def test_the_limits_hold(attack, answer):
-    assert in_child(attack, limited()) == answer
-
-
-@needs_root
-def test_a_fork_that_the_kernel_refuses_is_an_error():
-    assert in_child(libc.fork, limited(tasks=1)) == "BlockingIOError"
+def test_a_confined_child_gets_this_answer_and_no_other(attack, answer, confine):
+    assert in_child(attack, confine) == answer

@@ -9,7 +9,6 @@ from support.sandbox import programs
 
 from rewards.sandbox import Asserts, Sandbox
 from rewards.sandbox.checker import NEVER_CALLED
-from rewards.sandbox.jobs import lines_of
 from rewards.sandbox.names import are_plain
 
 on_linux = sys.platform.startswith("linux")
@@ -346,8 +345,9 @@ AFRESH = "import builtins\nprint(getattr(builtins, 'seen', 0))\nbuiltins.seen = 
         (STREAMS, [("x", "[0, 1, 2] False False\n[True, True]\nb'x' b''")]),
         (AFRESH, [("", "0"), ("", "0")]),
         ("print(len(input()))", [("x" * 3_000_000, "3000000")]),
+        ("print('\\n1 \\r\\n 2\\n\\n')", [("", "\n1\r\n 2")]),
     ],
-    ids=["the streams are what they seem", "each case is run afresh", "a large input"],
+    ids=["the streams are what they seem", "each case is run afresh", "a large input", "line ends"],
 )
 def test_a_script_runs_as_by_itself(program, cases, sandbox):
     assert sandbox.run_stdio(program, cases)[:2] == ("pass", "")
@@ -359,11 +359,3 @@ def test_the_limit_is_for_all_cases_together_and_after_it_none_is_run(wait, sand
     outcome = sandbox.run_stdio(program, [(str(i), str(i)) for i in range(50)], timeout_s=1.0)
     assert outcome[:2] == ("fail", "timeout: more than 1 s")
     assert outcome.passed[0] and not any(outcome.passed[3:])
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [("1 \n\n", ["1"]), ("", []), ("\n1", ["", "1"]), ("a\r\nb", ["a", "b"]), (" a", [" a"])],
-)
-def test_lines_are_compared_without_the_space_at_their_ends(text, lines):
-    assert lines_of(text) == lines
