@@ -99,12 +99,6 @@ def test_work_left_undone_is_refused_where_asked(question, box, gold, amount):
         BoxedMath(prompt_expressions="no")
 
 
-def test_a_box_in_the_thoughts_alone_is_scored_only_where_asked():
-    for text in (r"<think>\boxed{18}</think>So.", r"<think>\boxed{18}"):
-        assert (score(text, "18"), score(text, "18", thoughts=True)) == (0.0, 1.0)
-    assert score(r"<think>\boxed{17}</think>\boxed{18}", "18") == 1.0
-
-
 @pytest.mark.parametrize(
     "gold",
     [

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from datasets import Dataset
 
-from rewards import load_reward, reward_of
+from rewards import load_reward
 from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
 from rewards.sandbox import Sandbox, ZygoteDied, pool
 
@@ -188,7 +188,6 @@ def test_columns_may_be_absent_or_none_in_some_rows():
     columns = {name: list(data[name]) for name in ("tests", *OPTIONAL)}
     codes = [DOUBLE, "def f(x): return TWO * x", "print(2 * int(input()))", DOUBLE]
     assert score_rows([*map(block, codes)], columns).scores == [1.0, 1.0, 1.0, None]
-    assert reward_of(CodeTests()).columns == ("tests",)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])

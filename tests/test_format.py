@@ -48,13 +48,6 @@ def test_a_format_is_the_whole_completion(check, tags):
     assert [text for text in WHOLE + NOT_WHOLE if check(text.format(*tags))] == WHOLE
 
 
-@pytest.mark.parametrize("per_tag", [0.2, 0.1, 1.0])
-def test_it_is_a_format_reward_without_columns_and_its_amount_is_a_parameter(per_tag):
-    reward = load_reward("xml_format", per_tag=per_tag)
-    assert reward(prompts=["p"], completions=[FULL]) == [4 * per_tag] == [reward.full]
-    assert (reward.kind, reward.columns) == ("format", ())
-
-
 def test_where_the_prompt_opens_the_thoughts_the_completion_starts_in_them():
     text = "a</think><answer>b</answer>"
     assert not is_think_answer("<think>" + text, prefilled=True)

@@ -62,6 +62,16 @@ def test_words_around_an_answer_deny_it_and_not_another(reward, options, answer)
     assert unpaid == DENIED
 
 
+THINKING = [reader for reader in READERS if reader[0] != "gsm8k_harness"]  # which has no option
+
+
+@pytest.mark.parametrize(("reward", "options", "answer"), THINKING)
+def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(reward, options, answer):
+    for text in (f"<think>{answer}</think>", f"<think>{answer}"):
+        assert score(text, "18", reward, **options) <= 0.0
+        assert score(text, "18", reward, **options, thoughts=True) > 0.0
+
+
 @pytest.mark.parametrize("gold", ["", "many", "1/0", "18 or 19", "１８", None])
 def test_a_gold_that_is_no_number_cannot_be_graded(gold):
     for text in ("<answer>18</answer>", "<answer>many</answer>", ""):
@@ -78,13 +88,6 @@ def test_the_amounts_are_parameters():
     assert [score(text, "18", "gsm8k_harness", **amounts) for text in texts] == [1.5, 0.8, 0.7]
     with pytest.raises(ValueError, match="markr"):
         load_reward("gsm8k_harness", markr=1.0)
-
-
-@pytest.mark.parametrize("lenient", [False, True])
-def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
-    for text in ("<think><answer>18</answer></think>", "<think><answer>18</answer>"):
-        assert score(text, "18", lenient=lenient) == 0.0
-        assert score(text, "18", lenient=lenient, thoughts=True) == 2.0
 
 
 @pytest.mark.parametrize(

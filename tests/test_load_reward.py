@@ -134,8 +134,23 @@ def test_a_record_has_what_the_callable_declares(mine):
     assert (short.kind, short.full, short.tasks, short.columns) == ("undeclared", None, None, ())
     assert (short.allowances, short.farmable, short.prepare) == ({}, None, None)
     assert reward_of(functools.partial(XmlFormat(), prompts=[])).kind == "format"
-    assert load_reward("gsm8k_correctness").columns == ("answer",)
     assert load_reward("code_tests").max_error_rate < 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "declared"),
+    [
+        ("gsm8k_correctness", {"exact": 1.0}, ("verifier", 1.0, ("answer",))),
+        ("gsm8k_harness", {"exact": 1.0}, ("verifier", 1.0, ("answer",))),
+        ("boxed_math", {"correct": 2.0}, ("verifier", 2.0, ("answer",))),
+        ("reasoning_gym", {"correct": 7.0}, ("verifier", 7.0, ("entry",))),
+        ("code_tests", {}, ("verifier", 1.0, ("tests",))),
+        ("xml_format", {"per_tag": 0.1}, ("format", 0.4, ())),
+    ],
+)
+def test_a_registered_reward_declares_its_kind_full_amount_and_columns(name, parameters, declared):
+    reward = load_reward(name, **parameters)
+    assert (reward.kind, reward.full, reward.columns) == declared
 
 
 @pytest.mark.parametrize("tasks", ["math", ["math"], ("math",)])
@@ -288,23 +303,6 @@ def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_none_does_not(
     (seen,) = recorder.calls
     assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
     assert "completion_ids" not in seen
-
-
-def test_logged_columns_have_none_in_the_rows_of_other_tasks(recorder):
-    logged = {}
-    call(route(recorder, ("math",)), **BATCH, log_extra=logged.__setitem__)
-    assert logged == {"seen": ["c0", None, "c2", None]}
-
-
-@pytest.mark.parametrize("returned", [[1.0], [1.0, 2.0, 3.0], []])
-def test_another_number_of_scores_or_logged_values_than_own_rows_is_an_error(returned):
-    def logs(completions, log_extra, **kwargs):
-        log_extra("seen", returned)
-        return [0.0] * len(completions)
-
-    for careless in (lambda **_: returned, logs):
-        with pytest.raises(ValueError, match="zip"):
-            route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
 
 
 @pytest.mark.parametrize(

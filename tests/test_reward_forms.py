@@ -1,4 +1,7 @@
-"""Every form of reward that TRL's documentation names trains two steps under our trainer."""
+"""Rewards of ours, of TRL and of a model train two steps under our trainer.
+
+That every other form loads is test_load_reward's matter; async ones are test_trainer's.
+"""
 
 import math
 from pathlib import Path
@@ -20,36 +23,14 @@ from rewards.audit import score
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 MINE = """
-import asyncio, functools
-
 def by_tokens(completion_ids, **kwargs): return [float(len(ids)) for ids in completion_ids]
-def by_text(completions, **kwargs): return [float(len(c[0]["content"])) for c in completions]
 def by_gold(completions, solution, **kwargs):
     return [float(gold in c[0]["content"]) for c, gold in zip(completions, solution)]
-def for_sums(completions, task, **kwargs): return [1.0 if t == "sums" else None for t in task]
-async def by_server(prompts, completions, **kwargs):
-    await asyncio.sleep(0.01)
-    return [1.0] * len(completions)
-def scaled(completions, factor, **kwargs): return [factor] * len(completions)
-half = functools.partial(scaled, factor=0.5)
-class Scaled:
-    def __init__(self, factor=1.0): self.factor = factor
-    def __call__(self, completions, **kwargs): return [self.factor] * len(completions)
-class Later(Scaled):
-    async def __call__(self, completions, **kwargs):
-        await asyncio.sleep(0.01)
-        return super().__call__(completions)
 """
 # Specification -> parameters, and the mean score where it is known.
 FORMS = {
     "{mine}:by_tokens": ({}, None),
-    "{mine}:by_text": ({}, None),
     "{mine}:by_gold": ({}, None),
-    "{mine}:for_sums": ({}, 1.0),
-    "{mine}:by_server": ({}, 1.0),
-    "{mine}:half": ({}, 0.5),
-    "{mine}:Scaled": ({"factor": 1.5}, 1.5),
-    "{mine}:Later": ({"factor": 3.0}, 3.0),
     "trl.rewards.accuracy_reward": ({}, 0.0),
     "trl.rewards.think_format_reward": ({}, 0.0),
     "trl.rewards.get_repetition_penalty_reward": ({"ngram_size": 9}, 0.0),

@@ -117,6 +117,7 @@ OUTCOMES = [  # the reward, what it gives the rows, and their outcomes
         [None, None, 0.0],
         [UNPARSED, NOT_APPLICABLE, TIMEOUT],
     ),
+    (route(returning([1.0] * 3), MATHS), NONES, [ERROR, NOT_APPLICABLE, ERROR]),  # for 2 rows
     # None of a step reward voids its row whatever it logs
     (
         returning(NONES, ["timeout", "graded", "error: dead worker"], kind="step"),
@@ -367,8 +368,6 @@ BLOCKS = "async reward 'slow_one' blocks the event loop"
     [
         ("def", PYTHON, 1.0, "Timeout (0:00:01)!"),
         ("def", REGEX, 1.0, "Timeout (0:00:01)!"),
-        ("def", SLEEP, 1.0, "Timeout (0:00:01)!"),
-        ("async def", PYTHON, 0.5, BLOCKS),
         ("async def", SLEEP, 0.5, BLOCKS),
     ],
 )
