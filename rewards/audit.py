@@ -24,7 +24,6 @@ from rewards.rows import rows_by_task
 from rewards.text import completion_text
 from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 
-BATCH = 64  # completions of a call, as from a trainer
 TINY = 1e-9
 SHOWN = 100  # characters of a completion in a message
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
@@ -160,20 +159,17 @@ def score_texts(
     cheats: Cheats, row: dict, texts: list[str | list[dict]]
 ) -> list[tuple[float | None, str | None]]:
     """The score or the failure of each completion; where a call fails, one completion a call."""
-    scored = []
-    for start in range(0, len(texts), BATCH):
-        batch = texts[start : start + BATCH]
-        rows = [copy.deepcopy(row) for _ in batch]
-        try:
-            scored += graded(cheats.reward, rows, batch)
-        except (Exception, SystemExit) as error:
-            failure = (None, f"{type(error).__name__}: {error}")
-            alone = batch if len(batch) > 1 else []
-            scored += [score_texts(cheats, row, [text])[0] for text in alone] or [failure]
-        if vars(builtins).pop(MARK, False):
-            cheats.faults.append("runs programs of the model in its own process, the trainer's")
-        if any(one != row for one in rows):  # TRL hands the same lists to the next reward
-            cheats.faults.append("changes the columns that it is called with")
+    rows = [copy.deepcopy(row) for _ in texts]
+    try:
+        scored = graded(cheats.reward, rows, texts)
+    except (Exception, SystemExit) as error:
+        scored = [(None, f"{type(error).__name__}: {error}")]
+        if len(texts) > 1:
+            scored = [score_texts(cheats, row, [text])[0] for text in texts]
+    if vars(builtins).pop(MARK, False):
+        cheats.faults.append("runs programs of the model in its own process, the trainer's")
+    if any(one != row for one in rows):  # TRL hands the same lists to the next reward
+        cheats.faults.append("changes the columns that it is called with")
     return scored
 
 

@@ -257,11 +257,12 @@ def reasoning_parts(before: str, gold: str, after: str) -> dict[str, str]:
     for tag in TAGS:
         head, close, tail = before.rpartition(f"</{tag}>")
         if close:
-            opening = head[: head.rfind(f"<{tag}>") + len(tag) + 2]
-            parts = {"opening": opening, "reasoning": head, "closing_tag": close + tail}
-            return parts | {"closing": close + tail}
-    parts = {"opening": "", "reasoning": "", "untagged": before + gold + after}
-    return parts | {"closing": f"\n{before}"}
+            opening, closing = head[: head.rfind(f"<{tag}>") + len(tag) + 2], close + tail
+            return {
+                "opening": opening, "reasoning": head, "closing": closing, "closing_tag": closing,
+            }  # fmt: skip
+    untagged = before + gold + after
+    return {"opening": "", "reasoning": "", "closing": f"\n{before}", "untagged": untagged}
 
 
 # Mathematics in a question: between delimiters, or a sum in plain digits.

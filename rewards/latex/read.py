@@ -136,8 +136,6 @@ def _read_relation(text: str, depth: int) -> Answer | None:
     sides, signs = parts[::2], parts[1::2]
     if not signs:
         return None
-    if not sides[-1].strip():
-        return Answer("bad", text)
     several = [len(_split(side, _SEPARATOR)) > 1 for side in sides]
     if any(several[:-1]) or (several[-1] and set(signs) != {"="}):
         return None
