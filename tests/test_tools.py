@@ -249,11 +249,12 @@ def test_calls_are_read_as_the_recipes_template_writes_them(make):
 
 
 def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
-    from recipes.common.warm_start import reference_rows
+    from recipes.common.warm_start import reference_examples
 
     config = ROOT / "recipes/calculator/smollm2-135m.yaml"
     recipe = load_recipe(config, ["--num_train_rows", "4", "--num_eval_rows", "1"])
-    (example, *_), (row, *_) = reference_rows(recipe, 2)
+    example, _ = reference_examples(recipe, 2)
+    (row,) = [row for row in recipe.train_rows if row["prompt"] == example["prompt"]]
     assert example["completion"] == reference_completion(row)
     assert [tool["function"]["name"] for tool in json.loads(example["tools"])] == ["calculate"]
 

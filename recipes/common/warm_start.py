@@ -53,7 +53,7 @@ def warm_start(
     # Renamed at the end: a folder that exists is whole.
     partial = folder.with_name(folder.name + files.PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
-    examples, used = reference_rows(recipe, rows)
+    examples = reference_examples(recipe, rows)
     started = time.monotonic()
     before = _evaluate(recipe, model)
     trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[uses_lora], partial)
@@ -62,50 +62,47 @@ def warm_start(
     trainer.processing_class.save_pretrained(partial)
     after = _evaluate(recipe, str(partial))
     minutes = (time.monotonic() - started) / 60
-    did = f"{steps} supervised steps on {len(used)} reference completions"
+    did = f"{steps} supervised steps on {rows} reference completions"
     table = f"{folder}: {did}, {minutes:.1f} minutes"
-    record = {
-        "config": str(config),
-        "overrides": overrides,
-        "model": model,
-        "rows": len(used),
-        "steps": steps,
-        "minutes": minutes,
-        "versions": versions(),
-        QUESTIONS: [question_digest(row["prompt"]) for row in used],
-    }
     if before:
         files.write_rows(partial / files.BEFORE, before)
         files.write_rows(partial / files.AFTER, after)
         p = compare(before, after)
         table = f"{table}\n{comparison_table(summarize(before), summarize(after), p)}"
     files.write_whole(partial / files.TABLE, table + "\n")
+    record = {
+        "config": str(config),
+        "overrides": overrides,
+        "model": model,
+        "rows": rows,
+        "steps": steps,
+        "minutes": minutes,
+        "versions": versions(),
+        QUESTIONS: [question_digest(example["prompt"]) for example in examples],
+    }
     files.write_json(partial / files.WARM_START, record)
     partial.rename(folder)
     print(f"\n{table}\nTrain from it: --model_name_or_path {folder}")
 
 
-def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
-    """Draw `count` training rows with a reference; return TRL's examples, and the rows."""
+def reference_examples(recipe: Recipe, count: int) -> list[dict]:
+    """Draw `count` training rows with a reference completion, as TRL's examples."""
     schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
-    examples, used = [], []
+    tools = {"tools": json.dumps(schemas)} if schemas else {}
+    examples = []
     for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):
-        if len(used) == count:
-            break
         completion = recipe.module.reference_completion(row)
         if completion is None:
             continue
         if isinstance(row["prompt"], list) and isinstance(completion, str):
             completion = [{"role": "assistant", "content": completion}]
-        example = {"prompt": row["prompt"], "completion": completion}
-        examples.append({**example, "tools": json.dumps(schemas)} if schemas else example)
-        used.append(row)
-    if len(used) < count:
-        raise ValueError(
-            f"the recipe has {len(used)} training rows with a reference completion; --rows is "
-            f"{count}."
-        )
-    return examples, used
+        examples.append({"prompt": row["prompt"], "completion": completion, **tools})
+        if len(examples) == count:
+            return examples
+    raise ValueError(
+        f"the recipe has {len(examples)} training rows with a reference completion; --rows is "
+        f"{count}."
+    )
 
 
 def _train(

@@ -87,7 +87,6 @@ SETTINGS = [
     ({"use_vllm": True}, "use_vllm: ModuleNotFoundError: No module named 'vllm'"),
     ({"load_in_4bit": True}, "load_in_4bit, load_in_8bit: ImportError", "bitsandbytes"),
     ({"report_to": ["none", "trackio"]}, "report_to: ", "trackio"),
-    ({"report_to": "wandb", "project": "a/b"}, "project is 'a/b'; W&B allows none of"),
     ({"use_peft": True, "lora_task_type": "CHAT"}, "Invalid task type: 'CHAT'"),
     # What transformers would do in silence
     ({"generation_kwargs": {"topp": 1}}, "generation_kwargs: ", "has no topp"),

@@ -214,8 +214,7 @@ def table_of_all(entries: dict[str, Entry]) -> list[str]:
         details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
         title = f"{entry['title']}, {seeds_of(entry)}"
         table.append([title, span(entry["minutes"], 1), *[*cells, ""][:2], details])
-    notes = "95 %: over seeds (Student), or over the rows of a single one."
-    return [*markdown(table), "", notes]
+    return [*markdown(table), "", "95 %: over seeds (Student), or over the rows of a single one."]
 
 
 def table_of(name: str, entry: Entry) -> list[str]:
@@ -223,22 +222,15 @@ def table_of(name: str, entry: Entry) -> list[str]:
     table = [["", "before", "after (95 %)", "change (95 %)", "by seed"]]
     for label, metric in entry["metrics"].items():
         before, after, change = (metric[stage] for stage in STAGES)
-        table.append(
-            [
-                label,
-                percent(before["value"]),
-                share_and_span(after["value"], after["interval"]),
-                points(change["value"], change["interval"]),
-                ", ".join(f"{100 * value:+.1f}" for value in change["seeds"]),
-            ]
-        )
-    return [
-        *markdown(table),
-        "",
+        shares = [percent(before["value"]), share_and_span(after["value"], after["interval"])]
+        by_seed = ", ".join(f"{100 * value:+.1f}" for value in change["seeds"])
+        table.append([label, *shares, points(change["value"], change["interval"]), by_seed])
+    about = (
         f"{seeds_of(entry)} of {span(entry['n'], 0)} held-out rows, {entry['steps']} steps, "
         f"{span(entry['minutes'], 1)} minutes. Commit {entry['commit']}, {entry['hardware']}; "
-        f"command: results/{name}.json.",
-    ]
+        f"command: results/{name}.json."
+    )
+    return [*markdown(table), "", about]
 
 
 def seeds_of(entry: Entry) -> str:
