@@ -9,6 +9,7 @@ What is not covered: a program that computes nothing and answers by heart passes
 weak, the gap to the hidden ones shows.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from statistics import fmean
@@ -53,44 +54,30 @@ class Result(NamedTuple):
 
 
 def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
-    """The pairs (stdin, stdout) of tests that are JSON texts; None where they are Python
-    statements.
+    """The pairs (stdin, stdout) of tests that are JSON texts; None where they are statements.
 
     Raises:
-        ValueError: no tests, one text in place of a list, tests of both kinds, or a JSON object
-            that is not a pair.
+        ValueError: no tests, no list of texts, tests of both kinds, or a JSON object that is not a
+            pair.
 
     Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) ==
     4"]` None
     """
     if not tests:
         raise ValueError("no tests: any program would pass")
-    if isinstance(tests, str):
-        raise ValueError(f"the tests of a row are a list of texts, not the text {tests[:100]!r}")
-    cases = [_case(test) for test in tests]
-    if None not in cases:
-        return cases
-    if any(cases):
-        raise ValueError(
-            "tests of two kinds in one row: give assert statements, or JSON objects with stdin "
-            "and stdout"
-        )
-    return None
-
-
-def _case(test: str) -> tuple[str, str] | None:
-    """The pair of a JSON test, None for a statement; `ValueError` for another JSON object."""
-    if not isinstance(test, str):
-        raise ValueError(f"a test is a text, not {test!r:.100}")
-    try:
-        data = json.loads(test) if test.lstrip().startswith("{") else None
-    except (json.JSONDecodeError, RecursionError):
-        return None
-    if data is None:
-        return None
-    if not all(isinstance(data.get(name), str) for name in ("stdin", "stdout")):
-        raise ValueError(f"a JSON test has the texts stdin and stdout, not {test[:100]!r}")
-    return data["stdin"], data["stdout"]
+    if isinstance(tests, str) or not all(isinstance(test, str) for test in tests):
+        raise ValueError(f"the tests of a row are a list of texts, not {tests!r:.100}")
+    cases = []
+    for test in tests:
+        with contextlib.suppress(json.JSONDecodeError, RecursionError):
+            if test.lstrip().startswith("{"):
+                cases.append(json.loads(test))
+    if cases and len(cases) < len(tests):
+        raise ValueError("tests of two kinds in one row: statements, and JSON texts")
+    for case in cases:
+        if not all(isinstance(case.get(name), str) for name in ("stdin", "stdout")):
+            raise ValueError(f"a JSON test has the texts stdin and stdout, not {case!r:.100}")
+    return [(case["stdin"], case["stdout"]) for case in cases] or None
 
 
 def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
@@ -221,10 +208,9 @@ class CodeTests:
     def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int]:
         """The job of a row, or its outcome where nothing is to be run; the count of its tests."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
-        try:
+        names = ()
+        with contextlib.suppress(ValueError):  # of tests that `job_of` or the sandbox will refuse
             names = called_names(row, visible)
-        except ValueError:
-            names = ()  # tests that cannot be used, as `job_of` or the sandbox will say
         code = extract_program(after_thinking(text), self.whole_text, names) or ""
         failed = (False,) * (len(visible) + len(hidden))
         try:

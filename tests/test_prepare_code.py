@@ -236,7 +236,7 @@ def test_own_rows_are_checked_and_written_with_the_reasons_for_what_is_dropped(p
         {"task": "mine/2", "reason": "the reference fails: AssertionError"},
         {"task": "mine/3", "reason": "a trivial solution passes: return True"},
     )
-    assert "kept: 2 in train.jsonl, 0 in test.jsonl\n" in printed
+    assert "     2 in train.jsonl\n     0 in test.jsonl\n" in printed
 
 
 @isolated

@@ -21,7 +21,6 @@ from typing import Any
 
 from recipes.code.one_liners import one_liner_tasks
 from recipes.code.tasks import Task, complete_row, read_tasks
-from recipes.common.data.split import is_held_out
 from rewards.code_tests import called_names, job_of, parse_cases
 from rewards.rows import read_jsonl, with_keys
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
@@ -59,8 +58,8 @@ def prepare(
             f"{out} already holds {', '.join(taken)}. Remove them or give another --out."
         )
     splits = load_tasks(data, path, held_out)
-    names = {split: {task["name"] for task in tasks} for split, tasks in splits.items()}
     tasks = [task for of_split in splits.values() for task in of_split]
+    evaluated = {task["name"] for task in splits["test"]}
     out.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
     print(f"{len(tasks)} tasks read", flush=True)
     tasks, dropped = hide_tests(tasks, hide)
@@ -70,22 +69,24 @@ def prepare(
         tasks, failed = check_references(tasks, sandbox.run_batch)
         print("[2/2] running the trivial solutions against each task", flush=True)
         # A reward sees the visible tests; the metric of an evaluation rests on all.
-        tasks, trivial = drop_trivial(tasks, sandbox.run_batch, evaluated=names["test"])
+        tasks, trivial = drop_trivial(tasks, sandbox.run_batch, evaluated)
     dropped |= failed | trivial
-    rows = {f"{name}.jsonl": [t for t in tasks if t["name"] in names[name]] for name in splits}
-    print(f"kept: {', '.join(f'{len(kept)} in {name}' for name, kept in rows.items())}")
-    print(f"with tests that the reward does not see: {sum(bool(t['hidden_tests']) for t in tasks)}")
-    print(f"dropped: {len(dropped)}")
+    rows = {
+        "train.jsonl": [task for task in tasks if task["name"] not in evaluated],
+        "test.jsonl": [task for task in tasks if task["name"] in evaluated],
+        DROPPED_FILE: [{"task": name, "reason": why} for name, why in dropped.items()],
+    }
+    for name, kept in rows.items():
+        if kept or name == DROPPED_FILE:
+            text = "".join(json.dumps(row) + "\n" for row in kept)
+            (out / name).write_text(text, encoding="utf-8")
+        print(f"{len(kept):6} in {name}")
+    hidden = sum(bool(task["hidden_tests"]) for task in tasks)
+    print(f"{hidden:6} have tests that the reward does not see")
     # References fail in too many ways to list them: dropped.jsonl has each.
     short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
     for why, count in Counter(short).most_common():
-        print(f"  {count:4}  {why}")
-    rows[DROPPED_FILE] = [{"task": name, "reason": why} for name, why in dropped.items()]
-    for name, kept in rows.items():
-        if kept or name == DROPPED_FILE:
-            partial = out / f"{name}.partial"  # renamed at the end: a file that exists is whole
-            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-            partial.rename(out / name)
+        print(f"{count:6} dropped: {why}")
     print(f"wrote {out}")
     return len(tasks)
 
@@ -98,6 +99,8 @@ def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, lis
 
     Of `jsonl` about one task in `held_out` is for evaluation, by its prompt; 0 for none.
     """
+    from recipes.common.data.split import is_held_out  # which loads torch
+
     if data == "jsonl":
         splits: dict[str, list[Task]] = {"train": [], "test": []}
         for task in read_tasks(path, "train"):
@@ -204,8 +207,8 @@ def check_references(
         if task["solution"]
     ]
     dropped = {
-        task["name"]: f"the reference fails: {outcome.reason}"
-        for task, outcome in run_programs(trials, run, timeout_s)
+        name: f"the reference fails: {outcome.reason}"
+        for name, outcome in run_programs(trials, run, timeout_s)
         if outcome.status != "pass"
     }
     return [task for task in tasks if task["name"] not in dropped], dropped
@@ -218,34 +221,34 @@ def drop_trivial(
 
     The tests are those that the reward sees; of the tasks named in `evaluated` all.
     """
-    solutions = {task["name"]: trivial_solutions(task) for task in tasks}
+    trials: dict[str, list[Trial]] = {}  # by the kind of solution
+    for task in tasks:
+        hidden = task["hidden_tests"] if task["name"] in evaluated else []
+        for kind, program in trivial_solutions(task).items():
+            trials.setdefault(kind, []).append((task, program, task["tests"] + hidden))
     dropped: Dropped = {}
-    for kind in dict.fromkeys(kind for of_task in solutions.values() for kind in of_task):
-        trials = []
-        for task in tasks:
-            name, tests = task["name"], task["tests"]
-            if kind in solutions[name] and name not in dropped:
-                tests = tests + task["hidden_tests"] if name in evaluated else tests
-                trials.append((task, solutions[name][kind], tests))
-        for task, outcome in run_programs(trials, run, TIMEOUT_S):
+    for kind, of_kind in trials.items():
+        left = [trial for trial in of_kind if trial[0]["name"] not in dropped]
+        for name, outcome in run_programs(left, run, TIMEOUT_S):
             if outcome.status == "pass":
-                dropped[task["name"]] = f"a trivial solution passes: {kind}"
+                dropped[name] = f"a trivial solution passes: {kind}"
             elif kind == NOTHING and outcome.reason == NEVER_CALLED:
-                dropped[task["name"]] = outcome.reason
+                dropped[name] = outcome.reason
     return [task for task in tasks if task["name"] not in dropped], dropped
 
 
-def run_programs(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[Task, Outcome]]:
-    """Each task with the outcome of its program; `SandboxError` where the sandbox fails."""
-    jobs = [job_of(program, task, tests, timeout_s) for task, program, tests in trials]
-    tasks = [task for task, _, _ in trials]
-    outcomes = list(zip(tasks, run(jobs) if jobs else [], strict=True))
-    for task, outcome in outcomes:
+def run_programs(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[str, Outcome]]:
+    """The name of each task with the outcome of its program; `SandboxError` where that fails."""
+    if not trials:
+        return []
+    outcomes = run([job_of(program, task, tests, timeout_s) for task, program, tests in trials])
+    names = [task["name"] for task, _, _ in trials]
+    for name, outcome in zip(names, outcomes, strict=True):
         if outcome.status == "infra":
             raise SandboxError(
-                f"the sandbox failed twice on {task['name']}, not the task: {outcome.reason}"
+                f"the sandbox failed twice on {name}, not the task: {outcome.reason}"
             )
-    return outcomes
+    return list(zip(names, outcomes, strict=True))
 
 
 PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False")

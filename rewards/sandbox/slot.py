@@ -10,15 +10,14 @@ What is not covered: several threads must not share a slot at one time; the pool
 """
 
 import contextlib
-import fcntl
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,6 @@ LINGER_S = 0.1  # a program may take so long to end after its tests
 GRACE_S = 0.5  # tests may take so long to end after the program
 POLL_S = 0.5
 PACKET = 1 << 16
-ADD_SEALS, SEALS = 1033, 0b1111  # F_ADD_SEALS; no more seals, no shrinking, growing, writing
 
 
 class ZygoteDied(Exception):
@@ -68,18 +66,14 @@ class Ends:
     """The descriptors of one run, closed whatever happens: those for others once they are sent."""
 
     def __init__(self) -> None:
-        self.sent: list[int] = []
-        self.outputs: list[int] = []
+        self.sent, self.outputs = [], []
 
     def file(self, data: bytes) -> int:
-        """A file from which `data` can be read once, and which nobody can write to."""
+        """A file from which `data` can be read once."""
         self.sent.append(file := memory_file())
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
+        with os.fdopen(file, "wb", closefd=False) as writing:
+            writing.write(data)
         os.lseek(file, 0, os.SEEK_SET)
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(file, ADD_SEALS, SEALS)
         return file
 
     def output(self) -> int:
@@ -88,8 +82,7 @@ class Ends:
         return self.outputs[-1]
 
     def pair(self) -> tuple[int, int]:
-        one, other = socket.socketpair()
-        self.sent += [one.detach(), other.detach()]
+        self.sent += [end.detach() for end in socket.socketpair()]
         return self.sent[-2], self.sent[-1]
 
     def written(self) -> list[bytes]:
@@ -110,7 +103,7 @@ class Ends:
 
 def memory_file() -> int:
     try:
-        return os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        return os.memfd_create("program")
     except (OSError, AttributeError):  # a container that refuses it
         with tempfile.TemporaryFile() as temporary:
             return os.dup(temporary.fileno())
@@ -185,9 +178,9 @@ class Slot:
         """End the checker, if any: 0, or how it had ended before (code or minus signal)."""
         if self.checker is None:
             return 0
-        before, self.running = self.running, True
         self.checker.close()
         self.checker = None
+        before, self.running = self.running, True
         try:
             self._tell(b"retire")
             return self._receive(OVERDUE_S)["checker"]
@@ -219,8 +212,8 @@ class Slot:
                 self._tell(request, descriptors)
             else:
                 self.end_checker()
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self.checker, self.served = ours, 0
+                self.checker, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.served = 0
                 with theirs:
                     self._tell(request, [*descriptors, theirs.fileno()])
                 if not self._hand(tests):
@@ -243,31 +236,27 @@ class Slot:
         self, ends: Ends, clock: Clock, wall_s: float, has_tests: bool, is_shared: bool
     ) -> Ran:
         """Read until the program has ended and its tests are done."""
-        poll, verdicts, ended = select.poll(), [], None
-        is_done, is_killed = not has_tests, False
-        for end in (self.control, self.checker) if has_tests else (self.control,):
-            poll.register(end, select.POLLIN)
+        verdicts, ended, is_done, is_killed = [], None, not has_tests, False
         until = wall_s + OVERDUE_S
         while ended is None or not is_done:
             left = until - clock.seconds()
-            if left <= 0 and ended is not None:
-                break  # the tests do not end
-            if left <= 0 and (is_killed or not is_done):
-                raise self._died("it does not answer")
             if left <= 0:
+                if ended is not None:
+                    break  # the tests do not end
+                if is_killed or not is_done:
+                    raise self._died("it does not answer")
                 self._tell(b"kill")
                 is_killed, until = True, clock.seconds() + OVERDUE_S
-            ready = {number for number, _ in poll.poll(1000 * max(0.0, min(left, POLL_S)) + 1)}
-            if has_tests and not is_done and self.checker.fileno() in ready:
+            waits = [self.control] * (ended is None) + [self.checker] * (not is_done)
+            ready = wait(waits, max(0.0, min(left, POLL_S)))
+            if self.checker in ready:
                 verdicts.append(self._verdict())
                 if is_done := verdicts[-1] in ("done", "spent", None):
-                    poll.unregister(self.checker)
                     until = clock.seconds() + LINGER_S
-            if ended is None and self.control.fileno() in ready:
+            if self.control in ready:
                 ended = self._receive(1.0)
                 if "exit" not in ended:
                     raise self._died(f"no process for a program: {ended.get('failed')}")
-                poll.unregister(self.control)
                 until = clock.seconds() + GRACE_S
         is_fit = is_shared and verdicts[-1:] == ["done"] and self.served < CHECKER_PROGRAMS
         if has_tests and not is_fit and self.end_checker() == UNCONFINED_EXIT:
@@ -279,10 +268,9 @@ class Slot:
 
     def _verdict(self) -> Any:
         """A word of the checker; None at its end."""
-        try:
+        data = b""
+        with contextlib.suppress(OSError):
             data = self.checker.recv(PACKET)
-        except OSError:
-            data = b""
         return json.loads(data) if data else None
 
     # ------------------------------------------------------------------ messages

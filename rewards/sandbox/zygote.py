@@ -64,12 +64,6 @@ class Zygote:
         self.workers = settings["workers"]
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
-        self.filters = (None, None)
-        self.counts_apart = False
-        if settings["isolation"] != "unsafe":
-            of_program, of_checker = seccomp.program(), seccomp.program(receives=True)
-            self.filters = seccomp.assemble(of_program), seccomp.assemble(of_checker)
-            self.counts_apart = os.geteuid() != 0 and confinement.count_threads_apart()
         self.counted, self.counted_at = 0, -math.inf
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -80,8 +74,11 @@ class Zygote:
             self.poll.register(watched, select.POLLIN)
         self.child: int | None = None
         self.checker: int | None = None
-        self.seconds, self.wall_s, self.checker_had = 0.0, 0.0, 0.0
-        self.clock = Clock()
+        self.filters, self.counts_apart = (None, None), False
+        if settings["isolation"] != "unsafe":
+            programs = seccomp.program(), seccomp.program(receives=True)
+            self.filters = tuple(map(seccomp.assemble, programs))
+            self.counts_apart = os.geteuid() != 0 and confinement.count_threads_apart()
 
     def run(self) -> None:
         """Answer requests until the other end is closed."""
@@ -92,9 +89,9 @@ class Zygote:
             if self.woken in ready:
                 os.read(self.woken, 4096)
             if self.control.fileno() in ready and not self._take():
-                return self._kill_all()
+                return  # the kernel kills the children of a zygote that ends
             if not ready and os.getppid() != self.parent:
-                return self._kill_all()
+                return
             if self.child:
                 self._end_child(is_late=True, if_ended=self._left() > 0.0)
 
@@ -193,21 +190,17 @@ class Zygote:
                 return
             os.kill(self.child, signal.SIGKILL)
             _, status, usage = os.wait4(self.child, 0)
-        self.child = None
+        self.child, is_confirmed = None, False
+        with contextlib.suppress(BlockingIOError):
+            is_confirmed = os.read(self.confirmed, 2) == b"C"
         self._send(
             {
                 "exit": os.waitstatus_to_exitcode(status),
                 "late": is_late and not pid,
-                "confined": self._is_confirmed(),
+                "confined": is_confirmed,
                 "used_s": usage.ru_utime + usage.ru_stime,
             }
         )
-
-    def _is_confirmed(self) -> bool:
-        try:
-            return os.read(self.confirmed, 2) == b"C"
-        except BlockingIOError:
-            return False
 
     def _retire(self) -> int:
         """End the checker: 0, or how it had ended before (code or minus signal)."""
@@ -220,11 +213,6 @@ class Zygote:
         os.kill(checker, signal.SIGKILL)
         os.waitpid(checker, 0)
         return 0
-
-    def _kill_all(self) -> None:
-        for child in filter(None, (self.child, self.checker)):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
 
     def _send(self, message: dict) -> None:
         with contextlib.suppress(OSError):  # the end of requests says the same
