@@ -1,8 +1,6 @@
-"""Shared by tests: a tiny model, a stopwatch, one thread, an environment."""
+"""Shared by tests: a tiny model, one thread, an environment."""
 
-import math
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,26 +33,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.tiny_model import build_tiny_model
 
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-
-
-@pytest.fixture
-def seconds() -> Callable[[Callable], float]:
-    """CPU seconds of a call, the best of three, so that a busy machine does not fail a test.
-
-    A call of less than 5 ms is not repeated.
-    """
-
-    def measure(call: Callable) -> float:
-        best = math.inf
-        for _ in range(3):
-            start = time.thread_time()
-            call()
-            best = min(best, time.thread_time() - start)
-            if best < 0.005:
-                break
-        return best
-
-    return measure
 
 
 @pytest.fixture(scope="module")

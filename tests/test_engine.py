@@ -22,7 +22,6 @@ IN_FORCE = {
     "device": "cuda",
     "mixed_precision": "bf16",
 }
-ZERO = {**IN_FORCE, "distributed_type": "DEEPSPEED", "zero_stage": 2, "fsdp_version": None}
 
 
 @pytest.mark.parametrize(
@@ -42,13 +41,9 @@ def test_the_run_stops_under_another_engine_than_fsdp_with_its_version(monkeypat
         "fsdp_version": 2,
     }
     check_engine(IN_FORCE)
+    assert engine_line(IN_FORCE) == "Engine: FSDP2, 4 processes, cuda, bf16."
     with pytest.raises(ValueError, match=message):
         check_engine({**IN_FORCE, **other})
-
-
-def test_the_line_in_the_log_names_the_version():
-    assert engine_line(IN_FORCE) == "Engine: FSDP2, 4 processes, cuda, bf16."
-    assert engine_line(ZERO) == "Engine: ZeRO-2, 4 processes, cuda, bf16."
 
 
 def test_a_rank_holds_its_part_of_a_sharded_parameter():

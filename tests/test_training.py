@@ -18,7 +18,7 @@ from support.scored_by_place import completions
 from support.tiny_model import assert_same_weights
 from transformers import AutoModelForCausalLM
 
-from recipes.common.utils.run_files import read_json, read_rows, read_validation
+from recipes.common.utils.run_files import read_evaluation, read_json, read_rows, read_validation
 
 pytestmark = pytest.mark.slow
 
@@ -50,31 +50,11 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="session")
-def gsm8k_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gsm8k")
-    for split, numbers in (("train", range(12)), ("test", range(12, 20))):
-        rows = [
-            {"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"}
-            for i in numbers
-        ]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def uninterrupted(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of the quickstart."""
     folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
     run(command("arithmetic", "quickstart", model, folder, **RESUMED))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def gsm8k_lora(model: Path, gsm8k_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two steps of the GSM8K recipe with LoRA."""
-    folder = tmp_path_factory.mktemp("runs") / "lora"
-    run(command("gsm8k", "smollm2-135m", model, folder, dataset_path=gsm8k_folder, **LORA))
     return folder
 
 
@@ -119,34 +99,13 @@ def forget_after(folder: Path, step: int) -> None:
             shutil.rmtree(later) if later.is_dir() else later.unlink()
 
 
-def answers(file: str, folder: Path) -> list[dict]:
-    return read_rows(folder / "evaluation" / file)
-
-
-def test_a_run_killed_after_its_last_step_is_evaluated_and_trains_no_further(
+def test_ctrl_c_saves_a_checkpoint_on_two_ranks_and_says_how_to_go_on(
     model: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(uninterrupted, folder)
-    for name in ("summary.json", "model.safetensors", "evaluation/after.jsonl"):
-        (folder / name).unlink()
-    run(command("arithmetic", "quickstart", model, folder, **RESUMED))
-    assert_same_weights(uninterrupted, folder)
-    assert answers("after.jsonl", folder) == answers("after.jsonl", uninterrupted)
-    # The learning rate ends at 0, so a step too many would change no parameter: it is counted.
-    assert read_json(folder / "trainer_state.json")["global_step"] == 14
-
-
-@pytest.mark.parametrize(
-    ("launch", "per_device"),
-    [("accelerate_configs/cpu.yaml", 8), ("accelerate_configs/cpu_2proc.yaml", 4)],
-)
-def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
-    launch: str, per_device: int, model: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
-    long = {"max_steps": 5000, "save_steps": 1000, "per_device_train_batch_size": per_device}
-    words = command("arithmetic", "quickstart", model, folder, launch=launch, **{**RESUMED, **long})
+    long = {"max_steps": 5000, "save_steps": 1000, "per_device_train_batch_size": 4}
+    launch = "accelerate_configs/cpu_2proc.yaml"
+    words = command("arithmetic", "quickstart", model, folder, launch, **{**RESUMED, **long})
     process = start(words, log)
     wait_for("step 3/5000", log, process)
     os.kill(process.pid, signal.SIGINT)  # the launcher alone; it is the recipe that must save
@@ -156,27 +115,34 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
     assert int(checkpoint.name.split("-")[1]) % 2 == 0, "saved in the middle of a generation"
     assert read_json(checkpoint / "trainer_state.json")["global_step"] >= 4
     # The same rows get the same answers whatever the number of processes.
-    before = answers("before.jsonl", folder)
-    assert before == answers("before.jsonl", uninterrupted)
+    before = read_rows(folder / "evaluation/before.jsonl")
+    assert before == read_evaluation(uninterrupted)[0]
     assert len({row["completion"] for row in before}) > 2
 
 
-def test_lora_leaves_an_adapter_that_has_learnt(gsm8k_lora: Path, model: Path) -> None:
-    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), gsm8k_lora)
+def test_lora_leaves_an_adapter_that_has_learnt_and_the_script_evaluates_as_the_run_did(
+    model: Path, tmp_path: Path
+) -> None:
+    for split, numbers in (("train", range(12)), ("test", range(12, 20))):
+        rows = [
+            {"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"}
+            for i in numbers
+        ]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "lora"
+    run(command("gsm8k", "smollm2-135m", model, folder, dataset_path=tmp_path, **LORA))
+
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder)
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
         learnt = adapted(ids).logits
         with adapted.disable_adapter():
             assert not torch.allclose(learnt, adapted(ids).logits, atol=1e-5)
 
-
-def test_the_standalone_script_evaluates_as_the_run_did(
-    gsm8k_lora: Path, gsm8k_folder: Path, tmp_path: Path
-) -> None:
     options = {
-        "--model": gsm8k_lora,
+        "--model": folder,
         "--config": "recipes/gsm8k/smollm2-135m.yaml",
-        "--dataset_path": gsm8k_folder,
+        "--dataset_path": tmp_path,
         "--max_completion_length": 12,
         "--num_eval_rows": 6,
         "--per_device_eval_batch_size": 2,
@@ -185,6 +151,6 @@ def test_the_standalone_script_evaluates_as_the_run_did(
     }
     words = [str(word) for option in options.items() for word in option]
     assert "6 held-out rows" in run([sys.executable, "scripts/evaluate_model.py", *words])
-    alone, within = read_rows(tmp_path / "rows.jsonl"), answers("after.jsonl", gsm8k_lora)
+    alone, (_, within) = read_rows(tmp_path / "rows.jsonl"), read_evaluation(folder)
     for column in ("completion", "metrics"):
         assert [row[column] for row in alone] == [row[column] for row in within]
