@@ -148,7 +148,7 @@ def test_every_engine_is_in_force_trains_as_ddp_and_gives_its_answers_before_and
     assert tuple(engine[name] for name in names) == pytest.approx(ENGINES[launch], abs=0.05)
     assert engine["world_size"] == 2
     name = "DDP" if launch == "ddp" else f"ZeRO-{ENGINES[launch][1]}"
-    assert f"\nEngine: {name}, 2 processes, cpu, no" in (mine / PRINTED).read_text()
+    assert f"\nEngine: {name}" in (mine / PRINTED).read_text()
     assert_same_training(mine, theirs)
     if kind == "full":  # it moves by more than engines may differ
         assert distance(parameters(model), parameters(mine)) > 10 * PARAMETER_TOLERANCE

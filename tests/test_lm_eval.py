@@ -101,9 +101,6 @@ def test_the_zeroshot_task_is_lm_evals_own_gsm8k_without_examples(load):
         ("recipe", "<answer>\n#### 2\n</answer>", "2", "2"),
         ("recipe", "<answer>2 eggs</answer>", "[invalid]", "2"),  # a number alone
         ("recipe", "<answer>2", "[invalid]", "2"),  # not closed
-        ("recipe", "#### 2", "[invalid]", "2"),  # no tag
-        ("recipe", "nothing", "[invalid]", "[invalid]"),
-        ("zeroshot", "3 - 1 = 2\n#### 2", "2", "2"),
         ("zeroshot", "<answer>\n#### 2\n</answer>", "2", "2"),  # as harness.yaml teaches it
         ("zeroshot", "#### 2 or #### 3", "2", "3"),
         ("zeroshot", "so 2, that is it", "[invalid]", "2,"),

@@ -60,7 +60,6 @@ ENTRY = json.dumps(
     [
         ("gsm8k_correctness", {}, {"answer": ["4"]}, "<answer>$5</answer>", "$5"),
         ("gsm8k_correctness", {"lenient": True}, {"answer": ["4"]}, "So it is 4.0 in all.", "4"),
-        ("gsm8k_harness", {}, {"answer": ["4"]}, "<answer>#### 4</answer>", "#### 4"),
         ("boxed_math", {}, {"answer": ["4"]}, r"\boxed{2^2}", "2^2"),
         ("reasoning_gym", {}, {"entry": [ENTRY]}, "<answer>4</answer>", "4"),
     ],
