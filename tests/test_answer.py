@@ -156,12 +156,6 @@ def test_one_number_is_read_alike_wherever_it_stands(text):
     assert {final_answer(place.format(text)) for place in places} == {value}
 
 
-def test_an_answer_in_the_thoughts_alone_counts_only_where_asked():
-    for text in ("<think>It is 18.</think>", "<think>The answer is 18."):
-        assert (final_answer(text), final_answer(text, thoughts=True)) == (None, 18)
-    assert final_answer("<think>It is 17.</think>It is 18.", thoughts=True) == 18
-
-
 def test_listing_every_number_earns_at_most_the_last_of_them():
     for form in ("#### {}\n", r"\boxed{{{}}} ", "The answer is {}. ", "{}\n", "**{}** "):
         listed = "".join(form.format(i) for i in range(101))

@@ -131,8 +131,7 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
 
 
 FAILING = ["def f(x) return", "1 / 0", "def f(x): return 1 / 0", "def f(x): raise SystemExit(0)"]
-FAILING += ["raise SystemExit(0)", "import os\nos._exit(0)", "import os\ndef f(x): os._exit(0)"]
-FAILING += ["def f(x): return f(x)", "g = 1", "import no_such_package", "raise KeyboardInterrupt"]
+FAILING += ["import os\nos._exit(0)", "import os\ndef f(x): os._exit(0)", "raise KeyboardInterrupt"]
 FAILING += ["\x00", "\ud800", "x = '" + "a" * 2_000_000 + "'", "[" * 20_000]
 
 

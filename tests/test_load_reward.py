@@ -161,11 +161,6 @@ def test_the_tasks_that_a_callable_declares_may_be_one_name_or_several(tasks):
     assert reward_of(mine).tasks == ("math",)
 
 
-def test_a_record_of_a_record_is_itself():
-    reward = reward_of(XmlFormat())
-    assert reward_of(reward) is reward
-
-
 # Mistakes
 
 TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"

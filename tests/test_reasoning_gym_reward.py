@@ -44,7 +44,6 @@ def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
         (f"<think>Sum it.</think><answer>{GOLD}</answer>", 2.0),
         (f"<think><answer>{GOLD}</answer></think>I do not know.", 0.0),
         ("<answer>1e999999999</answer>", 0.0),  # at once, without a Fraction of it
-        ("<answer>１８</answer>", 0.0),
         ("<answer></answer>", 0.0),
         ("", 0.0),
     ],
@@ -99,6 +98,12 @@ def test_a_verifier_that_accepts_what_is_no_answer_is_refused(dataset, text):
     with pytest.raises(ValueError, match=r"accepts '[?0]' .* it pays for wrong answers"):
         score_reasoning_gym(entry["answer"], json.dumps(entry))
     assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) is None
+
+
+@pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])
+def test_digits_of_other_scripts_are_no_answer_even_where_they_have_its_value(digits):
+    entry = json.dumps(SUMS[0] | {"answer": "18"})
+    assert [score(f"<answer>{text}</answer>", entry) for text in (digits, "18")] == [0.0, 2.0]
 
 
 def test_zero_is_an_answer_where_it_is_the_answer():

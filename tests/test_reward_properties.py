@@ -15,7 +15,6 @@ from test_layout import REQUIRED
 from rewards import load_reward
 from rewards.audit import score, stand_in_ids
 from rewards.loading import REGISTRY
-from rewards.reasoning_gym import score_reasoning_gym
 
 SCORING = list(REGISTRY)
 PARAMETERS = {**REQUIRED, "code_tests": {"timeout_s": 0.5}}
@@ -143,10 +142,3 @@ def test_the_steps_of_a_reader_grow_with_the_text_alone(name, options):
         arguments = {"prompts": ["p"], "completions": [text], "answer": ["18"]}
         steps = calls_of(lambda row=arguments: reward(**row))
         assert steps <= 10 * len(text), (part, wrapper)
-
-
-@pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])
-def test_digits_of_other_scripts_are_not_an_answer_to_reasoning_gym(digits):
-    assert float(digits) == 18.0
-    assert score_reasoning_gym(digits, COLUMNS["entry"]) == 0.0
-    assert score_reasoning_gym("18", COLUMNS["entry"]) == 1.0
