@@ -99,19 +99,15 @@ def test_a_completion_is_what_the_model_writes_greedily_after_the_templated_prom
         assert (one.tokens, one.truncated) == (len(written), 1 not in written)
 
 
-def test_any_end_token_of_the_model_ends_a_completion(trainer):
-    trainer.model.eval()
-    trainer.eos_token_ids = list(range(len(trainer.processing_class)))
-    assert {(one.tokens, one.truncated) for one in trainer.complete(ROWS)} == {(1, False)}
-
-
-def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(trainer):
+def test_settings_of_generation_are_the_runs_and_end_tokens_are_the_models(trainer):
     trainer.model.eval()
     before = [one.token_ids for one in trainer.complete(ROWS)]
     trainer.model.generation_config.repetition_penalty = 5.0
     assert [one.token_ids for one in trainer.complete(ROWS)] == before
     trainer.args.repetition_penalty = 5.0
     assert [one.token_ids for one in trainer.complete(ROWS)] != before
+    trainer.eos_token_ids = list(range(len(trainer.processing_class)))
+    assert {(one.tokens, one.truncated) for one in trainer.complete(ROWS)} == {(1, False)}
 
 
 def test_rewards_see_the_token_ids_that_they_score_and_a_plain_prompt_needs_no_template(trainer):

@@ -102,11 +102,10 @@ one_row_raises.kind = "verifier"
 @pytest.mark.parametrize(
     ("verifier", "scale", "rate"),
     [
-        (give("right", FAILED), "group", "unparsed"),
         (as_async(give("right", FAILED)), "none", "unparsed"),
         (one_row_raises, "batch", "errors"),
     ],
-    ids=["None", "async", "raises"],
+    ids=["None", "raises"],
 )
 def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(
     train, tmp_path, verifier, scale, rate

@@ -1,6 +1,5 @@
 """The curve of a run: that training does not notice it, and that it chooses a checkpoint."""
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from support.pushed import pushed
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.evaluate import add_line
 from recipes.common.training.callbacks import Clock
-from recipes.common.utils.run_files import VALIDATION, read_json, read_validation, write_rows
+from recipes.common.utils.run_files import read_json, read_validation
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
@@ -104,24 +103,6 @@ def test_each_step_has_the_push_of_the_advantages_that_it_trains_on(curve):
     assert list(logged) == [1, 2, 3, 4, 5] and len(set(logged.values())) > 1
     assert pushed(curve, odd, "odd") == pytest.approx(list(logged.values()))
     assert log_of(curve, "metrics/odd").keys() == log_of(curve, "metrics/lenient").keys()
-
-
-@pytest.mark.slow
-def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(
-    curve, train, tmp_path
-):
-    """Killed after the evaluation of step 4, before its checkpoint: that of step 2 is the last."""
-    folder = shutil.copytree(curve, tmp_path / "run")
-    written = ("summary.json", "trainer_state.json", "model.safetensors", "evaluation/after.jsonl")
-    for name in written:
-        (folder / name).unlink()
-    for step in (4, 5):
-        shutil.rmtree(folder / f"checkpoint-{step}")
-    first, second, third, _ = read_validation(folder)
-    write_rows(folder / VALIDATION, [first, second, {**third, "truncated": -1.0}])
-    train(folder, metric_with_odd, **CURVE)
-    assert read_validation(folder) == read_validation(curve)
-    assert log_of(folder, "validation/mean_length") == log_of(curve, "validation/mean_length")
 
 
 @pytest.mark.slow
