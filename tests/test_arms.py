@@ -150,14 +150,6 @@ def test_an_arm_that_would_show_nothing_or_another_run_is_left_out_or_refused():
         rewards_of_arm({"reward_funcs": ["xml_format"], "preset": "dapo"}, "random")
 
 
-@pytest.mark.parametrize("words", [["--seed", "5"], ["--arms", "random", "--reward_weights=1"]])
-def test_what_the_script_sets_itself_cannot_be_given(words, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["arms.py", "--config", str(QUICKSTART), *words])
-    with pytest.raises(SystemExit, match="2"):
-        script.main()
-    assert "cannot be given: " in capsys.readouterr().err
-
-
 # Runs
 
 

@@ -5,7 +5,6 @@ import sys
 
 import pandas as pd
 import pytest
-from datasets import Dataset, interleave_datasets
 from support.launching import ROOT, command, run
 
 from recipes.common.data.recipe import import_recipe
@@ -64,15 +63,6 @@ def test_the_reference_is_the_solution_or_none_and_earns_the_full_rewards(recipe
     prompts = columns.pop("prompt")
     for reward in load_rewards(["code_tests", "code_format"]):
         assert reward(prompts=prompts, completions=texts[:2], **columns) == [1.0, 1.0]
-
-
-def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
-    """Arrow takes it for a list of nulls; next to rows with hidden tests it is one of texts."""
-    empty, full = rows(ECHO, UNSOLVED), rows(TASK)
-    sums = [{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}]
-    parts = [empty, Dataset.from_list(sums), full]
-    mixed = interleave_datasets(parts, stopping_strategy="all_exhausted").to_list()
-    assert [row["hidden_tests"] for row in mixed[:3]] == [[], None, TASK["hidden_tests"]]
 
 
 @pytest.mark.parametrize(

@@ -331,10 +331,3 @@ def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
     assert words in problem and "reward_timeout_s is 5: lower the one" in problem
     longest = float(problem.partition(words)[2].split()[0])
     assert check(reward_timeout_s=longest + 1, **settings).args.problems == []
-
-
-@linux
-@pytest.mark.parametrize("tests", [[], ["assert double("]])
-def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
-    problems = check(program_rows(DOUBLE, DOUBLE, tests), **PROGRAMS).args.problems
-    assert any("reward 'code_tests' " in text for text in problems)

@@ -15,7 +15,7 @@ from recipes.code.prepare import (
     humaneval_task,
     load_tasks,
 )
-from recipes.code.tasks import KEYS, complete_row, read_tasks
+from recipes.code.tasks import complete_row, read_tasks
 from recipes.common.data.split import is_held_out
 from rewards.sandbox import Outcome, Sandbox, SandboxError
 
@@ -59,15 +59,6 @@ def lines(*rows):
 def test_a_row_that_cannot_be_used_is_refused_in_words(row, message):
     with pytest.raises(ValueError, match=message):
         complete_row(row)
-
-
-def test_a_folder_is_read_by_split_and_a_second_task_of_a_name_is_refused(tmp_path):
-    (tmp_path / "train.jsonl").write_text(lines(DOUBLE))
-    (task,) = read_tasks(tmp_path, "train")
-    assert (list(task), task["name"], task["hidden_tests"]) == (list(KEYS), "train/1", [])
-    (tmp_path / "train.jsonl").write_text(lines(DOUBLE, ECHO | {"name": "train/1"}))
-    with pytest.raises(ValueError, match="line 2: a second task has the name 'train/1'"):
-        read_tasks(tmp_path / "train.jsonl", "train")
 
 
 MBPP = {
@@ -187,13 +178,11 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
     ("kind", "tests"),
     [
         ("return None", ["assert not f(1)"]),
-        ("return float('nan')", ["assert not f(1) > 10 and not f(1) <= 10"]),
         ("return the argument", ["assert f([1, 2]) == [1, 2]", "assert f([1]) == [1]"]),
         ("clear the argument and return it", ["assert f({1: 2}) == {}"]),
         ("raise KeyError", ["try:\n    f(1)\n    assert False\nexcept KeyError:\n    pass"]),
         ("return what the first test expects", ["assert f(1) == 'no'", "assert f(2) == 'no'"]),
         ("return None", ["assert f(1) == g(2)"]),  # under every name that the tests call
-        ("print the input", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "a", "stdout": "a"}']),
         (
             "print what the first test expects",
             ['{"stdin": "1", "stdout": "x"}', '{"stdin": "2", "stdout": "x"}'],

@@ -46,17 +46,11 @@ def test_a_preset_holds_exactly_what_it_says():
             ["--preset", "dr_grpo", "--beta", "0.1"],
             {"beta": 0.1, "loss_type": "dr_grpo", "max_steps": 5, "preset": ["dr_grpo"]},
         ),
-        # One of the YAML is a part of it: the other keys win.
+        # One of the YAML is a part of it: the other keys win, and of several presets the later.
         (
-            {"preset": "dapo", "epsilon_high": 0.5},
+            {"preset": ["dapo", "grpo"], "beta": 0.5},
             [],
-            {"epsilon_high": 0.5, "loss_type": "dapo", "preset": ["dapo"]},
-        ),
-        # Of several the later wins.
-        (
-            {},
-            ["--preset", "dapo", "grpo", "--max_steps", "5"],
-            {"loss_type": "grpo", "epsilon_high": None, "beta": 0.04, "preset": ["dapo", "grpo"]},
+            {"beta": 0.5, "loss_type": "grpo", "epsilon_high": None, "preset": ["dapo", "grpo"]},
         ),
     ],
 )

@@ -173,17 +173,6 @@ def test_what_was_sampled_and_measured_is_written(probed):
     assert figures["verdict"].startswith("enough to learn from: 2 useful groups are expected")
 
 
-def test_another_reward_scores_the_same_completions_and_too_little_ends_with_status_1(
-    status, probed, tmp_path
-):
-    (tmp_path / "own.py").write_text(
-        "def never(completions, **kwargs):\n    return [0.0 for _ in completions]\n"
-    )
-    again, name = tmp_path / "again", "completions.jsonl"
-    assert status("--prompts", 4, "--output", again, reward=f"{tmp_path}/own.py:never") == 1
-    assert read_rows(again / name) == read_rows(probed / name)
-
-
 def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path, capsys):
     (tmp_path / "note").write_text("mine")
     out = tmp_path / "probe"

@@ -24,23 +24,18 @@ DIGESTS = {"training rows": "1", "held-out rows": "2", "model": "3", "the code o
 RECORD = {"seed": 0, "engine": "one process", "versions": {"torch": "2.8"}, "digests": DIGESTS}
 
 
+OPTIONS = {
+    "fresh": False, "accept_changed": [], "resume_from_checkpoint": None, "sync_ref_model": False,
+    "process_index": 0, "world_size": 1, "num_eval_rows": 4, "digests": {},
+}  # fmt: skip
+
+
 def start(folder: Path, **settings) -> str | None:
     """Open a folder as a start with these settings does; `digests` are those that differ."""
-    recipe = {
-        "fresh": settings.pop("fresh", False),
-        "num_eval_rows": 4,
-        "accept_changed": settings.pop("accept_changed", []),
-    }
-    training = {
-        "output_dir": str(folder),
-        "process_index": 0,
-        "world_size": 1,
-        "resume_from_checkpoint": settings.pop("resume_from_checkpoint", None),
-        "sync_ref_model": settings.pop("sync_ref_model", False),
-    }
-    digests = {**DIGESTS, **settings.pop("digests", {})}
-    settings = {**RECORD, **settings, "digests": digests}
-    return open_run_folder(SimpleNamespace(**recipe), SimpleNamespace(**training), settings)
+    options = {name: settings.pop(name, default) for name, default in OPTIONS.items()}
+    settings = {**RECORD, **settings, "digests": DIGESTS | options.pop("digests")}
+    args = SimpleNamespace(output_dir=str(folder), **options)
+    return open_run_folder(args, args, settings)
 
 
 def refused(folder: Path, **settings) -> int:

@@ -21,20 +21,6 @@ def warm_model(folder: Path, questions: list[str]) -> str:
     return str(folder)
 
 
-def questions_of(rows) -> list[str]:
-    return [row["prompt"][-1]["content"] for row in rows]
-
-
-def test_a_run_does_not_train_on_the_questions_of_its_warm_start(tmp_path):
-    questions = questions_of(load_recipe(CONFIG, SIZES).train_rows)
-    # neither case nor spaces hide them
-    model = warm_model(tmp_path, [questions[0].upper(), questions[5] + " "])
-    recipe = load_recipe(CONFIG, [*SIZES, "--model_name_or_path", model])
-    assert questions_of(recipe.train_rows) == questions[1:5] + questions[6:]
-    note = "the 2 questions of the model's warm start are left out of training"
-    assert recipe.args.notes == [note]
-
-
 def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in ("one", "two", "three")]
     (message,) = check_held_out([], rows, warm_model(tmp_path, ["Two", "four"]))

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from bad_inputs import cases
 from safetensors.torch import load_file, save_file
@@ -202,14 +201,6 @@ def test_names_of_models(given, words, refusal, monkeypatch):
 def test_a_language_model_as_a_reward_model(refusal, model):
     words = ("is a LlamaForCausalLM: its scores would come from a random head",)
     assert_refused(refusal(settings={"reward_funcs": ["xml_format", str(model)]}), words)
-
-
-def test_weights_of_torch_and_the_names_of_a_vllm_are_read_as_they_are(refusal, model, tmp_path):
-    folder = tmp_path.parent / f"{tmp_path.name}-bin"
-    shutil.copytree(model, folder)
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    assert refusal(settings={"model_name_or_path": str(folder)}) == []
 
 
 @table(cases.ACCOUNTS)
