@@ -162,6 +162,10 @@ def test_what_a_test_left_behind_decides_about_no_other_program(name, sandbox):
         ("assert sys.maxsize == f(1)", False),  # of a module without an import
         ("import numpy\nassert f(1)", False),
         ("from os.path import join\nassert f(join('a'))", False),
+        ("import calendar\ncalendar.setfirstweekday(f(6))", False),
+        ("from decimal import getcontext\ngetcontext().prec = f(4)", False),
+        ("del math.pi", False),
+        ("math.pi: float = f(1)", False),
         ("math.pi = f(1)", False),
         ("vars(math)['pi'] = f(1)", False),
         ("for math.pi in f(1): pass", False),
