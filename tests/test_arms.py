@@ -9,7 +9,6 @@ import pytest
 from support.launching import ROOT, TINY
 from support.tiny_model import build_tiny_model
 
-from recipes.common import run as life
 from recipes.common.data.recipe import import_recipe
 from recipes.common.many_runs import arms
 from recipes.common.many_runs.arms import (
@@ -21,6 +20,7 @@ from recipes.common.many_runs.arms import (
     train,
     verdict_of,
 )
+from recipes.common.utils import machine
 from recipes.common.utils.run_files import read_json, write_json, write_rows
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
@@ -193,7 +193,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
         return capsys.readouterr().out
 
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(life, "use_all_cores", lambda training: None)
+    monkeypatch.setattr(machine, "use_all_cores", lambda training: None)
     monkeypatch.setattr(arms, "train", train_here)
     files = {"config": QUICKSTART, "launch": ROOT / "accelerate_configs/cpu.yaml"}
     settings = {**files, "output_dir": tmp_path / "q.5", "max_steps": 1, "bf16": "false", **TINY}

@@ -9,8 +9,8 @@ import pytest
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.tiny_model import assert_same_weights, build_tiny_model
 
-from recipes.common import run as life
 from recipes.common.data.recipe import import_recipe
+from recipes.common.utils import machine
 from recipes.common.utils.run_files import AFTER, read_evaluated, read_rows, write_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -53,7 +53,7 @@ def train(folder: Path, patch: pytest.MonkeyPatch, *more: str) -> None:
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     command = ["recipes/arithmetic/train.py", "--config", str(QUICKSTART), *words, *more]
     patch.chdir(ROOT)
-    patch.setattr(life, "use_all_cores", lambda training: None)
+    patch.setattr(machine, "use_all_cores", lambda training: None)
     patch.setattr(sys, "argv", command)
     patch.setattr(sys, "excepthook", sys.excepthook)
     import_recipe(QUICKSTART).main()
