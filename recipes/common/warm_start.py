@@ -1,8 +1,7 @@
-"""A warm start: supervised training on reference completions, so that GRPO finds right answers to
-reinforce.
+"""A warm start: supervised training on reference completions before GRPO.
 
-DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from
-cold-start data.
+The model then samples some right answers that GRPO can reinforce. DeepSeekMath (section 4.2) starts
+GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from cold-start data.
 """
 
 import json
@@ -27,7 +26,7 @@ from recipes.common.training.tools import tools_of
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 
-LEARNING_RATE = {True: 5e-4, False: 2e-5}  # with LoRA, and of all weights
+LEARNING_RATE = {True: 5e-4, False: 2e-5}  # by use_peft: LoRA, all weights
 AS_THE_RUN = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code")
 
 
@@ -39,18 +38,18 @@ def warm_start(
     learning_rate: float | None,
     output_dir: Path | None,
 ) -> None:
-    """Train on `rows` reference completions for `steps` batches; evaluate before and after.
+    """Train on `rows` reference completions for `steps` steps; evaluate before and after.
 
-    `output_dir` (default: the recipe's, with `-warm-start`) becomes an ordinary checkpoint, LoRA
-    merged, with the list of its questions: a run that starts from it leaves them out. ValueError
-    with every problem, one a line.
+    The checkpoint goes to `output_dir` (default: the recipe's with `-warm-start`), with LoRA
+    merged. It lists its questions: a GRPO run from it leaves them out. Raises ValueError with all
+    problems, one a line.
     """
     recipe = load_recipe(config, overrides)
     model, uses_lora = recipe.args.model["model_name_or_path"], recipe.args.model["use_peft"]
     folder = output_dir or Path(f"{recipe.args.training['output_dir']}-warm-start")
     if folder.exists():
         raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
-    # Renamed at the end: a folder that exists is whole.
+    # The folder gets its name at the end: a folder without PARTIAL in its name is complete.
     partial = folder.with_name(folder.name + files.PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     examples = reference_examples(recipe, rows)
@@ -86,7 +85,7 @@ def warm_start(
 
 
 def reference_examples(recipe: Recipe, count: int) -> list[dict]:
-    """Draw `count` training rows with a reference completion, as TRL's examples."""
+    """Draw `count` training rows with a reference completion, in the format of TRL's SFT."""
     schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
     tools = {"tools": json.dumps(schemas)} if schemas else {}
     examples = []
@@ -112,11 +111,11 @@ def _train(
     args = SFTConfig(
         output_dir=str(folder),
         max_steps=steps,
-        per_device_train_batch_size=8,  # of 16 rows a step: half the memory
+        per_device_train_batch_size=8,  # half of a step's 16 rows: less memory
         gradient_accumulation_steps=2,
         learning_rate=learning_rate,
         completion_only_loss=True,
-        assistant_only_loss="tools" in examples[0],  # a tool's answer is not the model's to write
+        assistant_only_loss="tools" in examples[0],  # no loss on a tool's output
         max_length=None,  # nothing is cut
         logging_steps=4,
         save_strategy="no",
@@ -142,7 +141,7 @@ def _train(
 
 
 def _evaluate(recipe: Recipe, model: str) -> list[dict[str, Any]]:
-    """The held-out rows with the completions of a model; none where the recipe holds none out."""
+    """Evaluate a model on the held-out rows; an empty list if the recipe has no such rows."""
     if not recipe.eval_rows:
         return []
     samples, metric = recipe.args.recipe.num_eval_samples, recipe.module.metric

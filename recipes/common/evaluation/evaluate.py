@@ -1,5 +1,6 @@
-"""Honest before, during and after: the same held-out rows, the same decoding, the scorers of
-training, row by row.
+"""Evaluate a model on the held-out rows before, during and after training.
+
+Every evaluation uses the same rows, the same decoding and the rewards of training.
 """
 
 import random
@@ -20,7 +21,7 @@ from recipes.common.utils.run_files import VALIDATION, read_validation, write_ro
 from rewards import reward_of
 from rewards.audit import score
 
-Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout a row
+Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout for each row
 
 
 def evaluate(
@@ -31,32 +32,33 @@ def evaluate(
     title: str = "evaluating",
     complete: Complete | None = None,
 ) -> list[dict[str, Any]]:
-    """Complete every row greedily and `samples` times at random; evaluate and score.
+    """Complete every row greedily and `samples` times at random; score the completions.
 
-    `trainer` is ours (recipes/common/trainer.py), in a run or made for a script, or any of TRL with
-    a `complete`. On all its ranks it returns one mapping a row, in the order of `rows`: `row`,
-    `prompt`, `answer`, `completion`, `tokens`, `truncated`, `metrics`, `rewards`; where asked for
-    `samples` (a list of metrics) and `sampled_completions`; with tools `messages` and `turns`, the
-    kind of each turn. Batches are cut before the ranks share them, so that a row has the same
-    neighbours, padding and answer whatever the number of processes. The random state is as before
-    afterwards.
+    `trainer` is the GRPOTrainer of recipes/common/trainer.py; a trainer of TRL needs `complete`.
+
+    Every rank returns one mapping for each row, in the order of `rows`, with `row`, `prompt`,
+    `answer`, `completion`, `tokens`, `truncated`, `metrics` and `rewards`. With `samples` > 0 it
+    has `samples` (their metrics) and `sampled_completions`, too; with tools `messages` and `turns`
+    (the kind of each turn). Batches do not depend on the number of processes: a row always has the
+    same neighbours, padding and completion. The random states are restored afterwards.
     """
     complete = complete or trainer.complete
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
     starts = range(0, len(rows), size)
-    # Under ZeRO-3 every rank must generate equally often: a surplus batch is the last one again,
-    # and is dropped after the gathering.
+    # Under ZeRO-3 every rank must generate equally often: a rank without a batch repeats the last
+    # batch, and `by_row` drops the duplicates.
     rounds = -(-len(starts) // world_size)
     evaluated = []
     with _left_as_it_was(trainer):
         for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
             number = min(turn * world_size + rank, len(starts) - 1)
             batch = rows[starts[number] : starts[number] + size]
-            missing = size - len(batch) if trainer.use_vllm else 0  # its server shares out evenly
+            missing = size - len(batch) if trainer.use_vllm else 0  # TRL needs equal batches
             filled = batch + batch[-1:] * missing
             results = _scored(batch, complete(filled)[: len(batch)], trainer.reward_funcs, metric)
             for draw in range(samples):
+                # One seed for each batch and draw, on whatever rank; the primes keep seeds apart.
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
                 drawn = complete(filled, do_sample=True)[: len(batch)]
                 for result, row, rollout in zip(results, batch, drawn, strict=True):
@@ -74,12 +76,12 @@ def _scored(
     rows: list[dict], rollouts: list, rewards: list[Callable], metric: Metric
 ) -> list[dict[str, Any]]:
     columns = rows
-    if rollouts[0].environment is not None:  # as TRL hands them to a reward
+    if rollouts[0].environment is not None:  # TRL passes environments to a reward as a column
         environments = [{"environments": rollout.environment} for rollout in rollouts]
         columns = [row | own for row, own in zip(rows, environments, strict=True)]
     completions = [rollout.completion for rollout in rollouts]
     token_ids = [rollout.token_ids for rollout in rollouts]
-    # TRL alone has a reward model's tokenizer.
+    # Reward models are left out: only TRL holds their tokenizers.
     called = [reward for reward in map(reward_of, rewards) if not reward.is_model]
     scores = {reward.name: score(reward, columns, completions, token_ids) for reward in called}
     shared = by_reward(metric, called)
@@ -96,7 +98,7 @@ def _scored(
                 "truncated": rollout.truncated,
                 "metrics": {name: bool(holds) for name, holds in metric(row, rollout.text).items()},
                 **({"by_reward": shared} if shared else {}),
-                # As JSON knows numbers: a reward may give NumPy's or torch's.
+                # JSON cannot hold the NumPy or torch numbers that a reward may return.
                 "rewards": {
                     name: None if amounts[i] is None else float(amounts[i])
                     for name, amounts in scores.items()
@@ -108,7 +110,7 @@ def _scored(
 
 @contextmanager
 def _left_as_it_was(trainer: GRPOTrainer) -> Iterator[None]:
-    """The mode of the model and the random states: a reward may draw from any of them."""
+    """Restore the model's mode and the random states, from which a reward may draw."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     python, numpy, was_training = random.getstate(), np.random.get_state(), trainer.model.training
     trainer.model.eval()
@@ -122,7 +124,7 @@ def _left_as_it_was(trainer: GRPOTrainer) -> Iterator[None]:
 def validate(
     trainer: GRPOTrainer, rows: list[dict], metric: Metric, complete: Complete
 ) -> dict[str, float]:
-    """Evaluate the validation rows and add a line to the curve; return what is to be logged."""
+    """Evaluate the validation rows, add a line to the curve, and return the values to log."""
     step = trainer.state.global_step
     evaluated = evaluate(trainer, rows, metric, title=f"validation, step {step}", complete=complete)
     if trainer.is_world_process_zero():
@@ -134,7 +136,7 @@ def validate(
 
 
 def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sum up the evaluated rows of a step as `read_validation` returns them."""
+    """The line of the validation curve for the evaluated rows of a step."""
     summary = summarize(rows)
     return {
         "step": step,
@@ -147,6 +149,9 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:
-    """Add the evaluation of a step; those of it or later are of a start cut short, and go."""
+    """Add a line to the validation curve.
+
+    Lines of the same step or later are removed: an interrupted start wrote them.
+    """
     earlier = [known for known in read_validation(run) if known["step"] < line["step"]]
     write_rows(run / VALIDATION, [*earlier, line])

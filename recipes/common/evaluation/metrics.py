@@ -1,7 +1,7 @@
-"""Metrics of a held-out answer: metric(row, completion) -> name -> True or False.
+"""Metrics of held-out completions: metric(row, completion) -> name -> True or False.
 
-A metric may say which rewards score as it does: `metric.scorers`, its names -> names of rewards. Of
-a run with such a reward it is no evidence of its own, and the verdict says so.
+`metric.scorers` (optional) maps a name to the rewards that score completions in the same way. In a
+run with such a reward the metric is not independent evidence, and the verdict says so.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Metric = Callable[[dict, str], dict[str, bool]]
 
 
 def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
-    """The names of the metric that score as a reward of the run does.
+    """The names of the metric that score in the same way as one of the `rewards`.
 
     Example: `by_reward(code_metric, load_rewards(["code_tests"])) == ["tests"]`
     """
@@ -26,11 +26,11 @@ def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
 
 
 def answer_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a numeric answer in `<reasoning>..</reasoning><answer>..</answer>`.
+    """Metrics of a numeric answer in `<reasoning>..</reasoning><answer>..</answer>`.
 
-    - strict: the whole completion is the asked format and its answer tag has the right value
-    - lenient: the final answer that the text offers has the right value, format ignored
-    - format: the whole completion is the asked format
+    - strict: the whole completion has the asked format, and its answer tag has the right value
+    - lenient: the final answer in the text has the right value, in any format
+    - format: the whole completion has the asked format
     """
     formatted = is_xml_format(completion)
     return {
@@ -44,17 +44,17 @@ answer_metric.scorers = {"strict": ["gsm8k_correctness", "gsm8k_harness"]}
 
 
 def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str, bool]:
-    """For an answer in `\\boxed{}`; nothing for a row whose gold cannot be compared.
+    """Metrics of an answer in `\\boxed{}`; empty for a row whose gold cannot be compared.
 
-    - strict: the last box equals the gold, as `boxed_math` reads it
-    - lenient: the same, or the final answer that the text offers has the value of the gold, format
-      ignored
-    - format: there is a box
+    - strict: the last box equals the gold, by the comparison of `boxed_math`
+    - lenient: strict holds, or the final answer in the text has the value of the gold, in any
+      format
+    - format: the completion has a box
 
-    With `refuses` a box with the work undone is not right, as of `boxed_math` with
+    With `refuses`, a right box whose expression is not worked out is wrong, as in `boxed_math` with
     `prompt_expressions: refuse`.
     """
-    # Here: a recipe for numbers does not load the reading of LaTeX.
+    # Imported here, so that a recipe with numeric answers does not load the LaTeX parser.
     from rewards.boxed_math import is_equivalent, is_unworked
     from rewards.text import boxed_answer
 
@@ -74,17 +74,17 @@ boxed_metric.scorers = {"strict": ["boxed_math"], "lenient": ["boxed_math"]}
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a program with tests, run in the sandbox of the run's rewards, always isolated.
+    """Metrics of a program with tests, which runs in the isolated sandbox of `code_tests`.
 
-    - tests: every test passes that the reward sees
-    - hidden: every hidden test passes, in rows that have some
-    - format: one complete Python block
+    - tests: the program passes every test that the reward uses
+    - hidden: the program passes every hidden test; only for rows with hidden tests
+    - format: the completion has one complete Python block
 
-    A row that the sandbox failed on has the last alone. Timeout and block are the defaults of
-    `code_tests`, whatever `reward_kwargs` sets.
+    Where the sandbox fails, the row has `format` alone. The timeout and the choice of the block are
+    the defaults of `code_tests`, whatever `reward_kwargs` sets.
     """
     from rewards.code_blocks import is_one_python_block
-    from rewards.code_tests import CodeTests  # a maths recipe does not load the sandbox
+    from rewards.code_tests import CodeTests  # here: maths recipes need no sandbox
 
     result = CodeTests().run([completion], [row])[0]
     shares = {"tests": result.share(), "hidden": result.hidden_share()}

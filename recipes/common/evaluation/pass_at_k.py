@@ -1,5 +1,6 @@
-"""pass@k: how likely one of k samples solves a problem, from n samples of each, with intervals over
-problems.
+"""pass@k: the probability that at least one of k samples solves a problem.
+
+It is estimated from n samples of each problem, with a bootstrap interval over the problems.
 """
 
 import math
@@ -10,7 +11,7 @@ from recipes.common.utils.tables import points, share_and_span
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The unbiased estimate from `n` samples of which `c` are right: 1 - C(n - c, k) / C(n, k).
+    """The unbiased estimate if `c` of `n` samples are right: 1 - C(n - c, k) / C(n, k).
 
     Chen et al. 2021 (arXiv 2107.03374), section 2.1. `1 - (1 - c / n) ** k` would be too low.
 
@@ -19,14 +20,14 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """
     if not (1 <= k <= n and 0 <= c <= n):
         raise ValueError(f"pass@{k} of {n} samples, {c} of them right.")
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)  # of integers, exact before the division
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)  # exact integers until the division
 
 
 def lines_of(models: dict[str, list[dict]]) -> list[str]:
-    """pass@1, 4, 16, ... of each model's evaluated rows by each metric; of two the difference, too.
+    """Lines to print: pass@1, 4, 16, ..., n of each model by each metric.
 
-    A sample that lacks the metric, as where the sandbox failed, makes its problem's n smaller; a
-    problem with fewer than k samples is left out.
+    For two models each pass@k has a line with the difference, too. A sample without the metric (the
+    sandbox failed) does not count in its problem's n. A problem with n < k is left out.
     """
     samples = [draws for rows in models.values() for draws in (row["samples"] for row in rows)]
     metrics = dict.fromkeys(name for draws in samples for draw in draws for name in draw)

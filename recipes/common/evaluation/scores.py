@@ -1,6 +1,4 @@
-"""Evaluated rows summed up, compared and shown. A row is a mapping that `evaluate.evaluate`
-returns.
-"""
+"""Sum up, compare and show evaluated rows: the mappings that `evaluate.evaluate` returns."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,13 +7,13 @@ from typing import Any
 from recipes.common.utils.stats import mcnemar_p, wilson_interval
 from recipes.common.utils.tables import format_table, percent, points, share_and_span
 
-# The first of these that a recipe has is the measure that its rewards do not see, or see the least.
+# The verdict uses the first of these that a recipe has: the one that its rewards see the least.
 INDEPENDENT = ("lenient", "hidden", "tests", "prose")
 MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format": " (as asked)"}
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of an evaluation: shares with Wilson intervals, means of lengths and rewards."""
+    """The figures of an evaluation: shares with Wilson intervals, mean lengths and rewards."""
     names = metric_names(rows)
     summary: dict[str, Any] = {"n": len(rows)}
     for name in names:
@@ -40,22 +38,22 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def metric_names(rows: list[dict[str, Any]]) -> list[str]:
-    """The metrics in the order of their first row: rows of other tasks may have others."""
+    """The metrics of all rows, by first appearance; each task may have its own metrics."""
     return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
 
 
 def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
-    """The outcome of each row by each metric; None where a row does not have the metric."""
+    """Metric -> the outcome of each row; None for a row without the metric."""
     return {name: outcomes_of(rows, name) for name in metric_names(rows)}
 
 
 def outcomes_of(rows: list[dict[str, Any]], metric: str) -> list[bool | None]:
-    """The same of one metric."""
+    """The outcome of each row by one metric; None for a row without the metric."""
     return [row["metrics"].get(metric) for row in rows]
 
 
 def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
-    """Several outcomes of the same rows, without the rows that lack one: a sandbox may fail.
+    """Several lists of outcomes without the rows that have a None in any list.
 
     >>> paired([True, None, False], [False, True, True])
     [[True, False], [False, True]]
@@ -65,7 +63,7 @@ def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
 
 
 def commonest_gold(rows: list[dict[str, Any]]) -> str | float | None:
-    """The gold of most rows, of those that several have: what one answer can be right on.
+    """The gold answer that most rows share; None if no two rows share a gold answer.
 
     >>> commonest_gold([{"answer": "yes"}, {"answer": "no"}, {"answer": "yes"}, {"tests": []}])
     'yes'
@@ -77,7 +75,7 @@ def commonest_gold(rows: list[dict[str, Any]]) -> str | float | None:
 
 
 def independent_metric(names: Iterable[str]) -> str:
-    """The metric that shows whether a run has learnt: the first of `INDEPENDENT`, or of all.
+    """The metric of the verdict: the first of `INDEPENDENT` that is there, else the first name.
 
     >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
     ('lenient', 'right')
@@ -86,7 +84,7 @@ def independent_metric(names: Iterable[str]) -> str:
 
 
 def independent_metrics(names: Iterable[str]) -> list[str]:
-    """The same, one for each task where several tasks have metrics of their own.
+    """The metric of the verdict for each task, where names start with a task; else a single one.
 
     >>> independent_metrics(["math strict", "math lenient", "code tests", "code hidden"])
     ['math lenient', 'code hidden']
@@ -101,14 +99,14 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
-    """The exact McNemar p of each metric over the paired rows; ValueError for other rows."""
+    """The exact McNemar p of each metric; ValueError if the two evaluations have other rows."""
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
     return {name: mcnemar_p(*pair) for name, pair in pairs(before, after).items()}
 
 
 def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
-    """Of each metric `n`, its paired rows, and the `share` with another outcome afterwards."""
+    """Metric -> `n` (rows with the metric both times) and the `share` of them that changed."""
     return {
         name: {"n": len(old), "share": _mean([o != n for o, n in zip(old, new, strict=True)])}
         for name, (old, new) in pairs(before, after).items()
@@ -116,7 +114,7 @@ def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, A
 
 
 def pairs(before: list[dict], after: list[dict]) -> dict[str, list[list[bool]]]:
-    """The outcomes of the rows that have a metric both times: metric -> [before, after]."""
+    """Metric -> [outcomes before, outcomes after], for the rows with the metric both times."""
     names = metric_names(before)
     return {name: paired(outcomes_of(before, name), outcomes_of(after, name)) for name in names}
 
@@ -124,10 +122,10 @@ def pairs(before: list[dict], after: list[dict]) -> dict[str, list[list[bool]]]:
 def comparison(
     before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None
 ) -> list[list[str]]:
-    """The table of before and after as cells, its head first; without `after` two columns.
+    """The cells of the before-and-after table, its head first; two columns if `after` is None.
 
-    A mean has no interval and no p: `truncated`, lengths, turns, the mean of each reward and what
-    was sampled at the training temperature.
+    Metrics have intervals and p. The means below them have neither: `truncated`, length, turns,
+    samples at the training temperature, and rewards.
     """
     stages = [before] if after is None else [before, after]
     head = [f"{before['n']} held-out rows, greedy", "before", "after", "change", "McNemar p"]
@@ -163,7 +161,7 @@ def _means(summary: dict[str, Any]) -> dict[str, float | None]:
 def comparison_table(
     before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None
 ) -> str:
-    """`comparison` as text: what a run ends with, or its first column alone."""
+    """The table of `comparison` as text."""
     head, *rows = comparison(before, after, p)
     filled = [row + [""] * (len(head) - len(row)) for row in rows]
     return format_table([dict(zip(head, row, strict=True)) for row in filled])

@@ -1,1 +1,1 @@
-"""Before GPUs are rented: will it learn, will it fit."""
+"""Before renting GPUs: can the model learn from the rewards?"""

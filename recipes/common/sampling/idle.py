@@ -1,5 +1,5 @@
-"""The trainer of a recipe that takes no step: it completes and scores as a run does, in one
-process, for scripts.
+"""A recipe's trainer without training, for scripts: one process that completes and scores rows as a
+run does.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from recipes.common.training.completion import Rollout, load_tokenizer
 from recipes.common.training.config import add_model_arguments
 from recipes.common.utils.machine import make_head_input_contiguous
 
-# Nothing is learnt, logged or saved, and no failure of a reward ends a probe: it reports them.
+# Nothing is trained, logged or saved. Reward failures do not stop a probe, which reports them.
 IDLE = {
     "output_dir": tempfile.gettempdir(),
     "report_to": "none",
@@ -39,13 +39,13 @@ IDLE = {
 
 
 def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
-    """Make the trainer with a Hub id, checkpoint, run folder or adapter for its model.
+    """Make the trainer; its model is `name` or, without a name, the recipe's model.
 
-    Raises ValueError for what cannot be loaded.
+    `name` is a Hub id, checkpoint, run folder or adapter. ValueError if it cannot be loaded.
     """
     settings, own = {**recipe.args.training, **IDLE}, ModelConfig(**recipe.args.model)
     settings["use_cpu"] = settings["use_cpu"] or not torch.accelerator.is_available()
-    # A YAML for several processes need not divide by one.
+    # TRL wants whole groups in a batch; the YAML's batch may give them only on several processes.
     settings["per_device_train_batch_size"] = settings["num_generations"]
     training = GRPOConfig(**settings)
     add_model_arguments(training, own)
@@ -66,7 +66,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
     except (OSError, TypeError) as error:
         raise ValueError(f"model {model!r} cannot be loaded: {error}") from error
     make_head_input_contiguous(trainer.model)
-    if not own.use_peft:  # PEFT's generate goes round the autocast of accelerate, in a run as well
+    if not own.use_peft:  # PEFT's generate bypasses accelerate's autocast, in a run as well
         trainer.model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
         trainer.model_wrapped = trainer.model
     trainer.model.eval()
@@ -76,7 +76,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
 def sample(
     trainer: GRPOTrainer, rows: list[dict], samples: int, batch_size: int
 ) -> list[list[Rollout]]:
-    """Draw `samples` completions of each row, one after another for little padding."""
+    """Draw `samples` completions for each row, in adjacent places so that padding is small."""
     repeated = [row for row in rows for _ in range(samples)]
     drawn = []
     torch.manual_seed(trainer.args.seed)
@@ -86,7 +86,7 @@ def sample(
 
 
 def held_out_rows(recipe: Recipe) -> list[dict]:
-    """The evaluation rows; of a recipe that reads splits singly no other: HumanEval has one."""
+    """The evaluation rows; `load_split` reads the test split alone, as HumanEval has no other."""
     args, module = recipe.args, recipe.module
     seed, count = args.training["seed"], args.recipe.num_eval_rows
     if hasattr(module, "load_split"):

@@ -1,12 +1,12 @@
 """The probe: what the rewards of a recipe would teach its untrained model.
 
-The trainer completes and scores some prompts as in training, and takes no step. GRPO learns from
-what differs within a group, so a group is useful where its completions differ in total reward by
-more than rounding (after voids and gates; controls teach nothing), or in the scores of their steps;
-with `mask_truncated_completions` one of them must have ended, too.
+The trainer completes and scores some prompts as in training, but does not train. GRPO learns from
+differences within a group. A group is useful if its completions differ in total reward by more than
+rounding (after voids and gates, without control rewards), or in their step rewards. With
+`mask_truncated_completions` at least one completion must not be truncated, too.
 
-Not covered: how fast it learns, for how long, and whether what it learns is the task: a guess that
-is right by luck counts as a right answer.
+Not covered: how fast and how long the model learns, and whether it learns the task: a lucky guess
+counts as a right answer.
 """
 
 import random
@@ -36,8 +36,8 @@ from rewards.contract import total
 from rewards.text import completion_text
 
 ROWS, COMPLETIONS, KEPT = "rows.jsonl", "completions.jsonl", "kept.jsonl"
-USEFUL_A_STEP = 0.5  # below, most optimizer steps have nothing to learn from
-ENOUGH_GROUPS = 4  # with fewer a task is not taken to be without a useful one
+USEFUL_A_STEP = 0.5  # with fewer useful groups, most optimizer steps have nothing to learn from
+ENOUGH_GROUPS = 4  # a task with fewer groups may have no useful group by chance
 
 
 def probe(
@@ -49,9 +49,9 @@ def probe(
     output: Path,
     keep: tuple[float, float] | None,
 ) -> bool:
-    """Sample, score, print and write the figures to `output`; whether there is enough.
+    """Sample, score, print, write to `output`; return whether there is enough to learn from.
 
-    The options are those of scripts/probe.py; ValueError with every problem, one a line.
+    The options are those of scripts/probe.py. Raises ValueError with all problems, one a line.
     """
     recipe = load_recipe(config, overrides)
     training, metric, rewards = recipe.args.training, recipe.module.metric, recipe.rewards
@@ -61,7 +61,7 @@ def probe(
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
     samples = draw(trainer, rows, completions or training["num_generations"], at_once)
-    # Before anything is scored: a reward that fails costs no sampling.
+    # Written before scoring, so that the samples survive a reward that raises.
     write_rows(output / ROWS, rows)
     write_rows(output / COMPLETIONS, samples)
     scored = score(trainer, rewards, rows, samples, at_once)
@@ -89,7 +89,10 @@ def probe(
 
 
 def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_once: int) -> None:
-    """Check rows and rewards as preflight does, and prepare these; ValueError with all problems."""
+    """Check rows and rewards as preflight does, then prepare the rewards.
+
+    Raises ValueError with all problems, one a line.
+    """
     problems: list[str] = []
     check_settings(training, rows, rewards, problems)
     problems += check_columns(rows, may_be_empty=False)
@@ -110,7 +113,7 @@ def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_
 
 
 def completions_of_a_call(training: dict[str, Any], processes: int) -> int:
-    """How many completions a reward is called with on each rank, as TRL counts them."""
+    """How many completions TRL passes to a reward in one call, on each rank."""
     if training["generation_batch_size"]:
         return -(-training["generation_batch_size"] // processes)
     steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
@@ -118,9 +121,9 @@ def completions_of_a_call(training: dict[str, Any], processes: int) -> int:
 
 
 def draw(trainer: GRPOTrainer, rows: list[dict], group: int, at_once: int) -> list[dict]:
-    """Complete each row `group` times, in batches of whole groups; one mapping a completion.
+    """Complete each row `group` times; return one mapping for each completion, row by row.
 
-    The completions of a row follow one another.
+    A batch holds whole groups, about `at_once` completions.
     """
     size = group * max(1, at_once // group)
     return [
@@ -136,7 +139,7 @@ def draw(trainer: GRPOTrainer, rows: list[dict], group: int, at_once: int) -> li
     ]
 
 
-# --- Scores: one line a completion
+# --- Scores: one line for each completion
 
 
 def score(
@@ -146,16 +149,16 @@ def score(
     samples: list[dict],
     at_once: int,
 ) -> pd.DataFrame:
-    """Score every completion by the trainer, in calls of whole groups.
+    """Score the completions with the trainer, in batches of whole groups; one line for each.
 
-    The columns are row, task, tokens, truncated, one for each reward (NaN where it does not count),
-    total, right (NaN where no verifier could tell), useful (its group), and failed.
+    Columns: row, task, tokens, truncated, each reward (NaN if it gives none), total, right (NaN if
+    no verifier scored), useful (of the group), and failed (the names of the rewards that failed).
     """
     group = len(samples) // len(rows)
     size = group * max(1, at_once // group)
-    trainer.num_generations_eval = group
+    trainer.num_generations_eval = group  # the group size of a trainer that does not train
     controls = [reward.name for reward in rewards if reward.kind == "control"]
-    for i, name in enumerate(trainer.reward_func_names):
+    for i, name in enumerate(trainer.reward_func_names):  # a control reward must not add spread
         trainer.reward_weights[i] *= name not in controls
     verifiers = [reward for reward in rewards if reward.kind == "verifier"]
     parts = []
@@ -195,31 +198,31 @@ def _score_batch(
             np.nan if failed else total(steps)
             for steps, failed in zip(scores.graded[name].amounts, frame["failed"], strict=True)
         ]
-    # Steps that do not differ within their group are normalised to 0.
+    # Step rewards that are equal within their group were normalised to 0.
     steps_c = scores.steps or [[]] * len(batch)
     frame["steps_differ"] = [any(amount for _, amount in steps) for steps in steps_c]
     return frame
 
 
 def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
-    """1.0 where a reward scored in full, 0.0 where less, NaN where it did not score."""
+    """1.0 for a full reward, 0.0 for less, NaN where the reward gave none."""
     return amounts.map(lambda amount: float(is_hit(amount, reward.full)), na_action="ignore")
 
 
-# --- What they say
+# --- What the scores say
 
 
 def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
-    """A line for each task and reward that scored it.
+    """One line for each task and each reward that scored rows of the task.
 
-    `spread` is the mean standard deviation within a group (with n - 1, as TRL's); `without` is the
-    share of groups whose completions all score alike.
+    `spread` is the mean standard deviation within a group (with n - 1, as in TRL). `without` is the
+    share of groups whose completions all have the same reward.
     """
     lines = []
     for (task, of_task), reward in product(scored.groupby("task"), rewards):
         amounts = of_task[reward.name].dropna()
         failed = np.mean([reward.name in names for names in of_task["failed"]])
-        if amounts.empty and not failed:  # not of its task
+        if amounts.empty and not failed:  # a reward of other tasks
             continue
         groups = amounts.groupby(of_task["row"])
         differ = groups.agg(has_spread).astype(bool)
@@ -239,7 +242,7 @@ def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
 
 
 def verdict(scored: pd.DataFrame, figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
-    """Tell whether there is enough to learn from, and why, in one sentence."""
+    """Whether there is enough to learn from, and a sentence that says why."""
     groups = scored.drop_duplicates("row")
     by_task = groups.groupby("task")["useful"].agg(["size", "sum"])
     seen = by_task[by_task["size"] >= ENOUGH_GROUPS]
@@ -265,7 +268,7 @@ def verdict(scored: pd.DataFrame, figures: pd.DataFrame, groups_a_step: float) -
 def report(
     scored: pd.DataFrame, figures: pd.DataFrame, pushed: dict[str, dict[str, float]], limit: int
 ) -> str:
-    """The table of tasks and rewards, and what was cut off and pushed."""
+    """The table of tasks and rewards; below it useful groups, truncation and pushes."""
     shown = figures.rename(columns={"without": "groups without"})
     for column in ("hits", "groups without", "failed"):
         shown[column] = shown[column].map(percent)
@@ -292,7 +295,7 @@ def pushes_of_rewards(
     scored: pd.DataFrame,
     rewards: list[Reward],
 ) -> dict[str, dict[str, float]]:
-    """Which way each reward, were it alone, pushes each metric: metric -> reward -> push."""
+    """The push on each metric if each reward were the only one: metric -> reward -> push."""
     group = len(samples) // len(rows)
     outcomes = [metric(rows[line["row"]], completion_text(line["completion"])) for line in samples]
     pushed: dict[str, dict[str, float]] = {}
@@ -304,9 +307,9 @@ def pushes_of_rewards(
 
 
 def keep_rows(scored: pd.DataFrame, rows: list[dict], keep: tuple[float, float], file: Path) -> str:
-    """Write the rows solved in a share of their completions between two bounds, for `only_rows`.
+    """Write the rows whose share of right completions lies in `keep`; return what to print.
 
-    A row without a verifier has no such share, and is kept.
+    The file is for `--only_rows`. A row that no verifier scored is kept.
     """
     rates = scored.groupby("row")["right"].mean()
     solved = rates.index[rates.isna() | rates.between(*keep)]
