@@ -1,13 +1,13 @@
-"""What does a reward pay for wrong answers? Every trick is tried on it, on a run's own rows.
+"""Audit a reward: score tricks (wrong answers) made from a run's own rows.
 
     cheats = try_tricks(reward_of(my_reward), rows, lambda row: f"#### {row['answer']}")
     cheats.sentence()  # "pays 7 of 66 wrong answers, such as 'answer: another or gold' (1): ..."
     assert cheats.problem is None
 
-A trick is *paid* where it earns more than 0 and more than the reward declares for it: a format
-reward its full amount for any answer in the asked shape, a step reward what the steps of the
-reference answer earn, each its `allowances`. There is no tokenizer: rewards that count tokens get
-one for every four characters of a word.
+A trick is *paid* if it scores more than its limit. The limit is 0 or the reward's allowance for the
+trick, whichever is more. For a format reward it is at least the full score, if the trick has the
+asked format; for a step reward at least the score of the reference answer. No tokenizer is loaded:
+rewards that read token ids get one token per four characters of a word.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 
 TINY = 1e-9
 SHOWN = 100  # characters of a completion in a message
-NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
+NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
 _PIECE = re.compile(r"\s+|\S{1,4}")
 
 
 class Attempt(NamedTuple):
-    """A wrong answer, what it earned, what it may earn and what the row's reference answer does."""
+    """One trick on one row: its score, its limit, and the reference answer's score (`due`)."""
 
     trick: str
     completion: str
@@ -47,13 +47,14 @@ class Attempt(NamedTuple):
 
 @dataclass
 class Cheats:
-    """What a reward pays for tricks, each of them a wrong answer to a row.
+    """The result of an audit of one reward.
 
     Attributes:
-        attempts: the tricks that it scored.
-        reference: the least that a reference answer earned; None where none was scored.
-        failed: of the tricks that it fails on, the exception in words.
-        faults: what it does besides scoring: changes its arguments, runs programs.
+        attempts: the tricks that the reward scored.
+        reference: the lowest score of a reference answer; None if none was scored.
+        failed: trick -> message of the exception that the reward raised.
+        faults: forbidden side effects: the reward changes its arguments, or runs the model's
+            programs in its own process.
     """
 
     reward: Reward
@@ -68,22 +69,22 @@ class Cheats:
 
     @property
     def tried(self) -> int:
-        """How many wrong answers it scored."""
+        """The number of wrong answers that the reward scored."""
         return len(self.attempts)
 
     @property
     def paid(self) -> list[tuple[str, str, float]]:
-        """The wrong answers that it pays: (trick, completion, score)."""
+        """The wrong answers that the reward pays: (trick, completion, score)."""
         paid = [one for one in self.attempts if one.score > one.limit + TINY]
         return [(one.trick, one.completion, one.score) for one in paid]
 
     @property
     def is_by_design(self) -> bool:
-        """Whether it is meant to be earned without doing the task."""
+        """Whether the reward pays by design without the task being done (control, farmable)."""
         return self.reward.kind == "control" or self.reward.farmable is not None
 
     def sentence(self) -> str:
-        """What it pays, in words that follow its name."""
+        """The result as a sentence that follows the name of the reward."""
         if not self.tried and not self.failed:
             return "was not tried: no row that it scores has a reference answer"
         text = f"pays none of {self.tried} wrong answers"
@@ -102,7 +103,7 @@ class Cheats:
 
     @property
     def problem(self) -> str | None:
-        """Why nobody should train on it, and what to do; None where nothing is wrong."""
+        """Why nobody should train on this reward, and what to do; None if nothing is wrong."""
         if self.faults:
             return f"reward {self.name!r} {self.faults[0]}: correct it."
         over = [one for one in self.attempts if one.score > max(one.limit, one.due) + TINY]
@@ -126,20 +127,20 @@ class Cheats:
 
 
 def try_tricks(reward: Reward, rows: list[dict], reference: Reference, per_task: int = 1) -> Cheats:
-    """Try every trick on a reward, on the first `per_task` rows of each task that it scores.
+    """Score every trick on the first `per_task` rows of each task that the reward scores.
 
-    A reward model is not tried.
+    A reward model is not called.
 
     Args:
-        rows: rows with a prompt; those without a `task` are one task.
-        reference: row -> its own answer in the asked format, None for a row to leave out.
+        rows: rows with a prompt; rows without a `task` form one task.
+        reference: row -> its reference completion; a row for which it returns None is left out.
     """
     cheats = Cheats(reward)
     for task, numbered in rows_by_task(rows).items() if reward.kind != "model" else ():
         known = [row for _, row in numbered if reward.scores(task) and reference(row) is not None]
         for row in known[:per_task]:
             battery = tricks(row, reference, known)
-            # First and alone: where programs run in this process, another one would end it.
+            # First and alone: if the reward runs programs here, the next one would end the process.
             score_texts(cheats, row, [battery.get(MARKS, "")])
             if cheats.faults:
                 return cheats
@@ -158,7 +159,7 @@ def try_tricks(reward: Reward, rows: list[dict], reference: Reference, per_task:
 def score_texts(
     cheats: Cheats, row: dict, texts: list[str | list[dict]]
 ) -> list[tuple[float | None, str | None]]:
-    """The score or the failure of each completion; where a call fails, one completion a call."""
+    """Return (score, failure) per completion; if the call fails, score them one by one."""
     rows = [copy.deepcopy(row) for _ in texts]
     try:
         scored = graded(cheats.reward, rows, texts)
@@ -174,14 +175,14 @@ def score_texts(
 
 
 def limit_of(reward: Reward, trick: str, due: float) -> float:
-    """The most that a reward may give to a trick on a row whose reference answer earned `due`."""
+    """The highest allowed score of a trick on a row whose reference answer scores `due`."""
     allowed, _ = reward.allowances.get(trick, (0.0, ""))
     if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
         allowed = max(allowed, due if reward.full is None else reward.full)
     return max(0.0, allowed, due if reward.kind == "step" else 0.0)
 
 
-# --- Call a reward outside a trainer, as its trainer does inside
+# --- Call a reward outside training, in the same way as the trainer
 
 
 def score(
@@ -191,14 +192,14 @@ def score(
     token_ids: list[list[int]] | None = None,
     log_extra: Callable[[str, list], None] = lambda column, values: None,
 ) -> list[float | None]:
-    """Score each row's completion, a text or messages, as `GRPOTrainer._calculate_rewards` does.
+    """Score one completion (text or messages) per row, as `GRPOTrainer._calculate_rewards` does.
 
-    Of a step reward the score is the sum of its steps. The columns that the reward logs go to
-    `log_extra`, its metrics nowhere; the state is that before step 1. Without token ids a reward
-    that names them gets `stand_in_ids`.
+    The score of a step reward is the sum of its steps. Logged columns go to `log_extra`; logged
+    metrics are dropped. `trainer_state` is the state before step 1. A reward that takes
+    `completion_ids` gets `token_ids`, or else `stand_in_ids`.
 
     Raises:
-        ValueError: the reward returned what `read_scores` refuses.
+        ValueError: `read_scores` refuses what the reward returned.
     """
     from transformers import TrainerState  # importing a recipe stays light
 
@@ -228,7 +229,7 @@ def score(
 def graded(
     reward: Callable, rows: list[dict], texts: list[str | list[dict]]
 ) -> list[tuple[float | None, str | None]]:
-    """Each score, and why the reward says that it failed on the row; None where it did not."""
+    """Return (score, failure) per row: the error that the reward logged for the row, or None."""
     logged: dict[str, list] = {}
     scores = score(reward, rows, texts, log_extra=logged.__setitem__)
     outcomes = logged.get(f"outcome/{reward_of(reward).name}") or [None] * len(texts)
@@ -240,7 +241,7 @@ def graded(
 
 
 def stand_in_ids(text: str) -> list[int]:
-    """Token ids without a tokenizer: pieces of up to four characters, or of white space.
+    """Make token ids without a tokenizer: a token is up to four characters, or white space.
 
     Example: `stand_in_ids("one and one") == [0, 1, 2, 1, 0]`
     """

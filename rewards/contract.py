@@ -1,20 +1,21 @@
-"""What a reward is: what it is called with, what its scores mean, and what it may declare.
+"""The contract of a reward function: its arguments, the meaning of its scores, its attributes.
 
-`reward(prompts, completions, <columns>, **kwargs) -> list[float | None]`: TRL calls it by keyword,
-with chat messages or plain texts; what it takes besides is a column of the rows. Of a completion
+`reward(prompts, completions, <columns>, **kwargs) -> list[float | None]`: TRL calls the reward by
+keyword, with chat messages or plain texts. Every other named parameter is a dataset column. The
+reward returns one score per completion:
 
-- a score of 0.0 or less says *wrong*, and whatever the completion itself causes is that;
-- None says *not applicable* (a row of another task) or *not gradable* (a gold nobody can read);
-- a failure of ours is neither right nor wrong: it costs its own row, is counted, and stops a run
-  above a set rate (`rewards.rows.score_rows` and the trainer see to that).
+- A score of 0.0 or less means *wrong*. Any failure that the completion causes is scored so.
+- None means *not applicable* (a row of another task) or *not gradable* (an unreadable gold).
+- A failure of the reward's own code is neither right nor wrong: that row gets no score, the failure
+  is counted, and the run stops above a set rate (see `rewards.rows.score_rows` and the trainer).
 
-What it promises it declares as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`).
-They are read once, by `reward_of`, and stand in its `Reward`.
+A reward declares its properties as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`).
+`reward_of` reads them once and stores them in a `Reward`.
 
-A step reward (`kind = "step"`) returns one list a completion: pairs of (end, reward). `end` is a
-position in the completion's text as in a slice: the step is the part of `text[:end]` that no
-earlier step has taken. An empty list means that there are no steps; None, that they could not be
-scored, which voids the row. Outside training its score is the sum of its steps.
+A step reward (`kind = "step"`) returns one list per completion: pairs of (end, reward). `end` is a
+slice position in the completion's text. A step covers the text from the previous step's end to its
+own end. An empty list means that the completion has no steps. None means that the steps could not
+be scored, and the row does not count. Outside training the score is the sum of the step rewards.
 
     def agreed(prompts, completions, **kwargs):
         texts = [completion_text(completion) for completion in completions]
@@ -34,36 +35,36 @@ from rewards.text import completion_text
 
 Steps = list[tuple[int, float]]
 
-LARGEST = 3.4e38  # of a score: more is infinite in TRL's float32; NaN is not below it either
+LARGEST = 3.4e38  # largest score: TRL's float32 makes more infinite; `<= LARGEST` refuses NaN too
 KINDS = ("verifier", "format", "shaping", "control", "step", "model")
 UNDECLARED = "undeclared"
 # What TRL passes to every reward; any other named parameter is a dataset column.
-PER_CALL = ("trainer_state", "log_extra", "log_metric")  # one value a call; others one a row
+PER_CALL = ("trainer_state", "log_extra", "log_metric")  # one value per call, not one per row
 TRL_ARGUMENTS = {"prompts", "completions", "completion_ids", "environments", *PER_CALL}
 
 
 @dataclass(frozen=True, eq=False)
 class Reward:
-    """One reward with what it declares; TRL calls it like the callable it is made of.
+    """A reward function with its declared attributes; TRL calls a `Reward` like the function.
 
     Attributes:
-        call: what is called; of a reward model that TRL loads, its Hub id, folder or module.
-        name: TRL logs it as `rewards/<name>/mean`.
-        kind: `verifier` scores the answer, and an empty completion earns nothing; `format` scores
-            the shape; `shaping` is anything else that nudges; `control` is an arm of an experiment,
-            such as a random reward; `step` scores the steps of a completion; of a `model` a model
-            scores, so that neither preflight nor the audit call it. A reward that declares none is
-            `undeclared`: it trains, and no promise of it is checked.
-        full: what the right answer in the asked format earns, for verifiers and format rewards.
-        tasks: the tasks whose rows it scores; None for all. Of other rows it sees none.
-        columns: the columns it needs: named parameters without default that TRL does not fill.
-        is_async: whether TRL awaits it.
-        allowances: the most it may give to tricks of the audit: name -> (amount, reason).
-        farmable: how to earn it without doing the task, where its design allows that.
-        max_error_rate: the share of rows (0.0 to 1.0) that it may fail on before a run stops.
-        prepare: `prepare(completions, limit_s)` gets it ready for calls with that many rows of at
-            most `limit_s` seconds; returns a line for the log, or raises ValueError with what is
-            missing.
+        call: the reward function. For a reward model that TRL loads: its Hub id, folder or module.
+        name: TRL logs the reward as `rewards/<name>/mean`.
+        kind: `verifier` scores the answer, and an empty completion earns nothing. `format` scores
+            the form of the completion. `shaping` is any other incentive. `control` is an arm of an
+            experiment, such as a random reward. `step` scores the steps of a completion. `model` is
+            a reward model; preflight and the audit do not call it. `undeclared` stands for a reward
+            without a kind: it trains, and its attributes are not checked.
+        full: the score of the right answer in the asked format (verifiers and format rewards).
+        tasks: the tasks whose rows the reward scores, or None for all. It sees no other rows.
+        columns: the required columns: named parameters without default that TRL does not fill.
+        is_async: whether TRL awaits the reward.
+        allowances: the most the reward may pay for a trick of the audit: name -> (amount, reason).
+        farmable: how a completion can earn the reward without doing the task, if by design it can.
+        max_error_rate: the run stops when the reward fails on more than this share of rows (0-1).
+        prepare: `prepare(completions, limit_s)` makes the reward ready for calls with that many
+            rows and at most `limit_s` seconds. It returns a line for the log, or raises ValueError
+            with what is missing.
     """
 
     call: Callable | str
@@ -89,7 +90,7 @@ class Reward:
 
     @property
     def is_model(self) -> bool:
-        """Whether TRL loads and calls it itself: a Hub id or folder of a model, or a module."""
+        """Whether the reward is a model that TRL calls itself: a Hub id, a folder or a module."""
         return isinstance(self.call, str) or hasattr(self.call, "named_parameters")
 
     @property
@@ -102,7 +103,7 @@ class Reward:
 
 
 class AsyncReward(Reward):
-    """An `async def` reward: TRL looks at `__call__` to tell the two apart."""
+    """An `async def` reward: `__call__` is async too, since TRL checks that to decide to await."""
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
         if self.tasks is None:
@@ -111,9 +112,9 @@ class AsyncReward(Reward):
 
 
 def reward_of(reward: Any) -> Reward:
-    """The record of a callable or of a reward model, a module or its name; a record is itself.
+    """Make a `Reward` of a callable or a reward model (module or name); a `Reward` is returned.
 
-    The one place where a callable is asked what it declares.
+    Only this function reads the attributes that a callable declares.
 
     Example: `reward_of(Gsm8kCorrectness(exact=2.0)).columns == ("answer",)`
     """
@@ -142,12 +143,12 @@ def reward_of(reward: Any) -> Reward:
 
 
 def route(reward: Any, tasks: Collection[str]) -> Reward:
-    """The same reward for the rows whose `task` is one of `tasks`, None for all others."""
+    """Return a copy of the reward that scores rows of `tasks`; all other rows score None."""
     return replace(reward_of(reward), tasks=tuple(tasks))
 
 
 def for_tasks(*tasks: str) -> Callable[[Callable], Callable]:
-    """Decorator: the reward scores rows of these tasks only. `reward_tasks` of a run overrides it.
+    """Decorator: the reward scores only rows of these tasks; a run's `reward_tasks` overrides this.
 
     Example:
         @for_tasks("math")
@@ -162,7 +163,7 @@ def for_tasks(*tasks: str) -> Callable[[Callable], Callable]:
 
 
 def declared(reward: Callable, attribute: str, default: Any = None) -> Any:
-    """An attribute of the reward, or of what it wraps (a partial's function, `__wrapped__`)."""
+    """Return an attribute of the reward, or of the function it wraps (partial, `__wrapped__`)."""
     while not hasattr(reward, attribute):
         if isinstance(reward, functools.partial):
             reward = reward.func
@@ -174,21 +175,21 @@ def declared(reward: Callable, attribute: str, default: Any = None) -> Any:
 
 
 def is_coroutine_function(reward: Callable) -> bool:
-    """Whether it is `async def`, an object whose `__call__` is, or a partial of these."""
+    """Whether the reward, its `__call__`, or the function of its partial is `async def`."""
     while isinstance(reward, functools.partial):
         reward = reward.func
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
 
 
 def named_parameters(reward: Callable) -> dict[str, inspect.Parameter]:
-    """The parameters that it can be given by name."""
+    """Return the parameters that a caller can pass by name."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(reward).parameters
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
 
 
 def at_once(coroutine: Coroutine) -> Any:
-    """What a coroutine that waits for nothing returns: one text for rewards of both kinds."""
+    """Run a coroutine that never suspends; so plain and async rewards share `score_own_rows`."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -198,13 +199,13 @@ def at_once(coroutine: Coroutine) -> Any:
 
 
 async def answer_of(reward: Callable, **arguments: Any) -> Any:
-    """Call a reward of either kind, plain or `async def`."""
+    """Call a plain or an `async def` reward and return its scores."""
     answer = reward(**arguments)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 def rows_of(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
-    """The arguments of a call for some of its rows; a column that is None is left out.
+    """Return the arguments of a call for the rows at `places`; columns that are None are left out.
 
     Example: `rows_of({"answer": ["1", "2"], "log_extra": None}, [1]) == {"answer": ["2"],
     "log_extra": None}`
@@ -219,9 +220,10 @@ def rows_of(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
 async def score_own_rows(
     reward: Callable, tasks: tuple[str, ...], arguments: dict[str, Any]
 ) -> list[float | None]:
-    """Call a reward with the rows of its tasks; put its scores and columns in their places.
+    """Call a reward with the rows of its tasks; return its scores in the order of all rows.
 
-    Other rows have None. Raises ValueError for another number of values than of rows.
+    All other rows get None, in the scores and in the logged columns. Raises ValueError if the
+    number of returned or logged values is not the number of those rows.
     """
     mine = [place for place, task in enumerate(arguments["task"]) if task in tasks]
     logged: dict[str, list] = {}
@@ -243,12 +245,12 @@ async def score_own_rows(
 
 
 def read_scores(reward: Callable, returned: Iterable, completions: list) -> list:
-    """What a call of a reward returned as a list: a number, of a step reward its steps, or None.
+    """Check what a reward returned; return one score, list of steps or None per completion.
 
-    An array or a tensor is a list of numbers.
+    The reward may return an array or a tensor of numbers.
 
     Raises:
-        ValueError: another number of scores than of completions, or one that TRL cannot take.
+        ValueError: the number of scores is wrong, or TRL cannot take one of the scores.
 
     Example: `read_scores(reward, numpy.ones(2), ["a", "b"]) == [1.0, 1.0]`
     """
@@ -268,7 +270,7 @@ def read_scores(reward: Callable, returned: Iterable, completions: list) -> list
 
 
 def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
-    """Refuse, by ValueError, what is not a list of steps inside its completion.
+    """Raise ValueError unless every entry is None or a list of steps that end in its completion.
 
     Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; with `(4, 1.0)` it raises.
     """
@@ -277,7 +279,7 @@ def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
         if not isinstance(step, tuple | list) or len(step) != 2:
             return False
         end, reward = step
-        is_place = type(end) is int and 1 <= end <= length  # True is an int, but no place
+        is_place = type(end) is int and 1 <= end <= length  # isinstance would accept True
         return is_place and isinstance(reward, int | float) and abs(reward) <= LARGEST
 
     for steps, completion in zip(steps_of_all, completions, strict=True):

@@ -1,4 +1,4 @@
-"""Rewards by name, file, module or model, with their parameters and tasks set."""
+"""Load rewards by registry name, file, module or model, and set their parameters and tasks."""
 
 import difflib
 import functools
@@ -48,16 +48,18 @@ def load_rewards(
     tasks: dict[str, list[str] | str] | None = None,
     allow_none: bool = False,
 ) -> list[Reward]:
-    """Load the rewards of a run in the order named; one is no step reward, unless `allow_none`.
+    """Load the rewards of a run, in the order of `specs`.
 
     Args:
-        specs: what `load_reward` takes, one a reward, or a single one.
-        kwargs: parameters of each reward, by the specification as written or the reward's name.
-        tasks: the tasks of each reward, likewise; a reward without any sees every row.
+        specs: one specification per reward, as `load_reward` takes it; a text is one reward.
+        kwargs: specification or short name of a reward -> its parameters.
+        tasks: specification or short name of a reward -> its tasks. A reward that is not named here
+            keeps the tasks that it declares.
+        allow_none: accept a run without a reward for whole completions (none, or step rewards).
 
     Raises:
-        ValueError: every problem, one a line; two rewards of one name, whose columns TRL would
-            merge.
+        ValueError: lists every problem, one per line. Two rewards with the same name are a problem,
+            because TRL would merge their logged columns.
     """
     specs = [specs] if isinstance(specs, str) else specs or []
     settings = {"reward_kwargs": dict(kwargs or {}), "reward_tasks": dict(tasks or {})}
@@ -101,26 +103,26 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
 
     Args:
         spec: a registry name, `path/to/file.py:name`, or `package.module.name`, such as
-            `trl.rewards.accuracy_reward`: a function, a class, or a function that returns a reward.
-            Or the Hub id or folder of a reward model, which TRL loads.
-        kwargs: parameters of the reward, of its class, or of the function that returns it.
+            `trl.rewards.accuracy_reward`. It names a reward function, a class, or a function that
+            returns a reward. Or the Hub id or folder of a reward model, which TRL loads.
+        kwargs: parameters of the reward, of its class, or of the function that returns the reward.
 
     Raises:
-        ValueError: nothing of that name, a file that fails to import, a parameter the reward does
-            not have, a signature that TRL cannot call, an unknown kind, an async step reward; the
-            message says what is allowed.
+        ValueError: nothing has that name, the file cannot be imported, the reward does not have a
+            parameter, TRL cannot call its signature, its kind is unknown, or it is an async step
+            reward. The message says what is allowed.
     """
     if names_model(spec):
         if kwargs:
             names = ", ".join(kwargs)
             raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({names}).")
-        return reward_of(spec.rstrip("/"))  # TRL names it by what follows the last slash
+        return reward_of(spec.rstrip("/"))  # TRL names the reward by the text after the last slash
     reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
     if reward.is_model:
         return reward
     signature, scored = inspect.signature(reward), {"completions", "completion_ids", "environments"}
     kinds = {parameter.kind for parameter in signature.parameters.values()}
-    is_open = inspect.Parameter.VAR_KEYWORD in kinds  # for columns that it does not need
+    is_open = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column, needed or not
     by_keyword = inspect.Parameter.POSITIONAL_ONLY not in kinds
     if not (is_open and by_keyword and scored & named_parameters(reward).keys()):
         raise ValueError(
@@ -136,7 +138,7 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
 
 
 def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
-    """The reward for the rows of these tasks; ValueError for what are no tasks, and for a model."""
+    """Return the reward for rows of `tasks`; ValueError if they are no names or it is a model."""
     names = [tasks] if isinstance(tasks, str) else tasks
     if reward.is_model:
         raise ValueError(f"reward_tasks of {spec!r}: a reward model scores every row.")
@@ -146,7 +148,10 @@ def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
 
 
 def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
-    """Set parameters: a class, and a function that returns a reward, are called with them."""
+    """Set the parameters of a reward; a class or a function that returns a reward is called.
+
+    A plain reward function becomes a partial.
+    """
     accepted, named = inspect.signature(target), named_parameters(target)
     for name, value in kwargs.items():
         if name in named and (wanted := other_kind(named[name], value)):
@@ -169,7 +174,10 @@ def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
 
 
 def other_kind(parameter: inspect.Parameter, value: Any) -> str | None:
-    """What a value must be that is of another kind than its default: "no" for false is true."""
+    """Return the kind a value should have if its default has another kind, else None.
+
+    Without this check the text "no" for a bool would count as true.
+    """
     if value is None and "None" in str(parameter.annotation):
         return None
     kinds = {bool: (bool, "true or false"), int: ((int, float), "a number"), str: (str, "text")}
@@ -189,12 +197,12 @@ def names_model(spec: str) -> bool:
 
 
 def short_name(spec: str) -> str:
-    """The name at its end: `short_name("trl.rewards.accuracy_reward") == "accuracy_reward"`."""
+    """The last part: `short_name("trl.rewards.accuracy_reward") == "accuracy_reward"`."""
     return re.split("[/:.]" if not names_model(spec) else "/", spec.rstrip("/"))[-1]
 
 
 def find_object(spec: str) -> Any:
-    """Import what a specification names: function, class or instance; ValueError for nothing."""
+    """Import the callable that a specification names; ValueError if there is none."""
     named = re.fullmatch(r"(.+)[:.](\w+)", REGISTRY.get(spec, spec))
     if not named or named[2] == "py":
         raise ValueError(
@@ -213,11 +221,11 @@ def find_object(spec: str) -> Any:
 
 
 def import_location(location: str, spec: str) -> ModuleType:
-    """Import a module, or a file under a name made from its path: equal names do not collide."""
+    """Import a module or a file; the module name of a file is its path, so no two names collide."""
     file = Path(location).resolve()
     try:
         if not location.endswith(".py"):
-            if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
+            if os.getcwd() not in sys.path:  # a script has its own folder there instead
                 sys.path.append(os.getcwd())
             return importlib.import_module(location)
         if file.is_file():
@@ -230,9 +238,9 @@ def import_location(location: str, spec: str) -> ModuleType:
 
 
 def import_file(file: Path, name: str) -> ModuleType:
-    """Run a Python file as the module of that name."""
+    """Import a Python file as the module `name`."""
     spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up while it runs
+    sys.modules[name] = module  # before it runs: `@dataclass` looks its module up there
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""Rows: scored one by one, so that a failure costs its own row alone; by task; read from files."""
+"""Score rows one by one (a failure voids one row only), group rows by task, read JSON Lines."""
 
 import contextlib
 import gzip
@@ -14,12 +14,12 @@ LogExtra = Callable[[str, list], None]
 LogMetric = Callable[[str, float], None]
 NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messages
 T = TypeVar("T")
-Problem = tuple[str, str]  # where, and what is wrong there
-SHOWN = 5  # problems of one kind count once
+Problem = tuple[str, str]  # the place (file and line) and the message
+SHOWN = 5  # distinct messages that an error lists
 
 
 def as_rows(**columns: Any) -> list[dict[str, Any]]:
-    """The rows of a call of a reward, by its arguments: what is no list is not of a row.
+    """Turn the columns of a reward call into rows; arguments that are not lists are left out.
 
     Example: `as_rows(answer=["4", "5"], log_extra=None) == [{"answer": "4"}, {"answer": "5"}]`
     """
@@ -33,11 +33,11 @@ def score_rows(
     *columns: list,
     log_extra: LogExtra | None = None,
 ) -> list[float | None]:
-    """`scorer(*row)` of every row; None where it raises, or returns what is not finite.
+    """Return `scorer(*row)` for every row; None if the scorer raises or the score is not finite.
 
-    Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer returns None (its gold
-    is unusable); `error: ...` where it failed. The trainer counts `unparsed/<name>` and
-    `errors/<name>` from it.
+    Logs the column `outcome/<name>`: `graded`; `unparsed` if the scorer returns None (the gold is
+    unusable); `error: ...` if the scorer fails. From this column the trainer computes the metrics
+    `unparsed/<name>` and `errors/<name>`.
 
     Example: `score_rows("inverse", lambda n: 1 / n, [2, 0]) == [0.5, None]`
     """
@@ -58,17 +58,17 @@ def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | Non
 
 
 def check_penalty(name: str, wrong: float) -> None:
-    """Refuse, by ValueError, a score for wrong answers above 0: what is right must earn more."""
+    """Raise ValueError if the score of a wrong answer is above 0 (0.0 or less means wrong)."""
     if not -math.inf < wrong <= 0.0:
         needed = "it must be 0, or below as a penalty for a wrong answer."
         raise ValueError(f"{name}: wrong is {wrong}; {needed}")
 
 
 def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
-    """Log the columns `gold/<name>` and `parsed/<name>`: the right answer, and what was read.
+    """Log the columns `gold/<name>` (the right answer) and `parsed/<name>` (the parsed answer).
 
-    One column for each reward, since TRL would join what two log under one name; as text, so that a
-    column has one type in TRL's parquet file.
+    The reward's name is part of the column name, since TRL merges columns with equal names. Values
+    are logged as text, so that a column has one type in TRL's parquet file.
 
     Example: `log_answers("mine", ["18"], [None], columns.__setitem__)` sets `gold/mine` to `["18"]`
     and `parsed/mine` to `[None]`.
@@ -78,7 +78,7 @@ def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None
 
 
 def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
-    """The rows of each task, tasks in alphabetical order; rows without a task are one task, None.
+    """Group rows by task, in alphabetical order; rows without a task form the task None.
 
     Example: `rows_by_task([{"task": "b"}, {}]) == {None: [(1, {})], "b": [(0, {"task": "b"})]}`
     """
@@ -88,15 +88,15 @@ def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
     return dict(sorted(tasks.items(), key=lambda item: item[0] or ""))
 
 
-# --- JSON Lines: the one reader of such files
+# --- JSON Lines
 
 
 def read_jsonl(file: Path, accept: Callable[[Any], T]) -> list[T]:
-    """What `accept` makes of each object of a JSON Lines file (UTF-8, a mark at its start or none).
+    """Read a JSON Lines file (UTF-8, with or without BOM); return `accept(object)` of every line.
 
     Raises:
-        ValueError: there is no such file, it is empty, or, with file and line, why a line is not
-            JSON or why `accept` raised ValueError.
+        ValueError: the file is missing or empty, a line is not JSON, or `accept` raised ValueError.
+            The message names the file and the line.
     """
     items, problems = collect(lines_of(file), lambda line: accept(parse_line(line)))
     if problems:
@@ -107,9 +107,9 @@ def read_jsonl(file: Path, accept: Callable[[Any], T]) -> list[T]:
 
 
 def lines_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Each line of a file that is not blank, with its place: the file and its number.
+    """Yield (place, line) for each line that is not blank; the place names file and line number.
 
-    A file of the name `.gz` is unpacked; of a JSON list each item is a line.
+    A `.gz` file is unpacked. A file that is one JSON list yields one line per item.
     """
     if not file.is_file():
         raise ValueError(f"there is no file {file}.")
@@ -132,7 +132,7 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def parse_line(line: str) -> Any:
-    """The value of one line; ValueError where it is not JSON."""
+    """Return the JSON value of one line; ValueError if the line is not JSON."""
     try:
         return json.loads(line, object_pairs_hook=_without_doubles)
     except RecursionError as error:
@@ -145,7 +145,7 @@ def parse_line(line: str) -> Any:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; `json` alone would keep the last value of a name."""
+    """Make a dict of the pairs; ValueError for a repeated key, where `json` keeps the last one."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
@@ -157,7 +157,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def collect(
     pairs: Iterable[tuple[str, Any]], accept: Callable[[Any], T]
 ) -> tuple[list[T], list[Problem]]:
-    """The results of `accept` for the values of (place, value), and the places of its ValueErrors.
+    """Call `accept` with each value; return the results, and the problems: place and ValueError.
 
     Example: `collect([("line 1", "5"), ("line 2", "x")], int)[0] == [5]`
     """
@@ -171,7 +171,7 @@ def collect(
 
 
 def shown(problems: list[Problem]) -> str:
-    """The first problems, one a line: those that are equal once, with the first place.
+    """List the first problems, one per line; an equal message appears once, at its first place.
 
     Example: `shown([("line 1", "none"), ("line 4", "none")]) == "line 1 (and 1 more): none"`
     """
@@ -187,7 +187,7 @@ def shown(problems: list[Problem]) -> str:
 
 
 def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
-    """Make an `accept`: objects that have `keys` of these types, and none of them empty."""
+    """Return an `accept` that checks an object: every key is there, of its type, and not empty."""
     words = {str: "text", list: "a list", int: "a number"}
 
     def accept(item: Any) -> dict[str, Any]:
