@@ -1,1 +1,1 @@
-"""Several runs of a recipe taken together: seeds, arms, the ledger."""
+"""Several runs of one recipe: seeds, control arms, and the ledger of published results."""

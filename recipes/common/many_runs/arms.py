@@ -1,8 +1,9 @@
-"""Several runs of one YAML taken together: other seeds of it, and control arms beside it.
+"""Train and compare several runs of one YAML: the YAML as configured and its control arms, by seed.
 
-A control arm reaches the same held-out rows in another way: with rewards that know nothing, or by
-supervised steps. What is left of a gain above the best of them comes from the rewards. The rows of
-different seeds are never taken together, because questions recur between seeds.
+A control arm trains the model in another way, with rewards that do not know the right answer or
+with supervised steps, and is evaluated on the same held-out rows. The part of the gain that exceeds
+the best control arm comes from the rewards. Rows of different seeds are never pooled, because the
+same question can be in several seeds.
 """
 
 import json
@@ -28,19 +29,19 @@ from recipes.common.utils.yaml_file import read_yaml
 from rewards import load_rewards
 
 CONFIGURED, SFT, SFT_GRPO, FORMAT_ONLY = "as configured", "sft", "sft+grpo", "format-only"
-WARM_START_ROWS = 256  # of sft+grpo, as of scripts/warm_start.py
-# The script sets these for each run, so that they cannot be given for all of them.
+WARM_START_ROWS = 256  # of sft+grpo: the default of scripts/warm_start.py
+# The script sets these options for each run, so a user cannot give them.
 TAKEN = {"seed", "output_dir"}
 TAKEN_BY_ARMS = {"preset", "reward_funcs", *REWARD_SETTINGS}
 STAGES = ("before", "after", "change", "beyond")
-LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # and the most is 1.0
+LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # the most is 1.0
 
 
 def run_arms(options: Namespace, words: list[str]) -> None:
-    """Train what is not trained yet, compare, print, and write the table, its figures and curves.
+    """Train the missing runs and compare all; print and write table, figures and curves.
 
-    The options are those of scripts/arms.py, `words` go to the recipe. `ValueError` where an option
-    of the recipe is set by the script itself.
+    `options` are those of scripts/arms.py; `words` are passed to the recipe. `ValueError` if
+    `words` hold an option that the script sets itself.
     """
     settings, folders = read_settings(options.config), {}
     taken = TAKEN | TAKEN_BY_ARMS if options.arms else TAKEN
@@ -73,7 +74,7 @@ def run_arms(options: Namespace, words: list[str]) -> None:
 
 
 def read_settings(config: Path) -> dict[str, Any]:
-    """Read the YAML of a run; `ValueError` without a train.py next to it, or an output_dir."""
+    """Read a run's YAML; `ValueError` if it has no output_dir or no train.py next to it."""
     if not config.with_name("train.py").is_file():
         raise ValueError(
             f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder."
@@ -88,14 +89,14 @@ def read_settings(config: Path) -> dict[str, Any]:
 
 
 def run_arm(options: Namespace, stem: Path, arm: str, seed: int, words: list[str]) -> list[Path]:
-    """Run one arm with one seed; return the folders that hold its start and its end."""
+    """Run one arm with one seed; return its folders: one, or warm start and run."""
 
     def folder(label: str) -> Path:
         return stem.with_name(f"{stem.name}{label}-seed{seed}")
 
     words = [*words, "--seed", str(seed)]
     if arm == SFT:
-        rows = options.sft_rows or 16 * options.sft_steps
+        rows = options.sft_rows or 16 * options.sft_steps  # 16 rows a step: each row once
         return [supervise(options, words, rows, options.sft_steps, folder("-sft"))]
     if arm == SFT_GRPO:
         warm = supervise(options, words, WARM_START_ROWS, options.warm_steps, folder("-warm-start"))
@@ -105,10 +106,9 @@ def run_arm(options: Namespace, stem: Path, arm: str, seed: int, words: list[str
 
 
 def train(options: Namespace, folder: Path, words: list[str]) -> Path:
-    """`accelerate launch` the recipe into `folder`; a finished run is not run again.
+    """`accelerate launch` the recipe into `folder`; the recipe does not repeat a finished run.
 
-    Runs that are logged to W&B are grouped by the YAML's output_dir, unless WANDB_RUN_GROUP names
-    another group.
+    W&B groups the runs by the YAML's output_dir, unless WANDB_RUN_GROUP names another group.
     """
     config = options.config
     command = ["-m", "accelerate.commands.launch", "--config_file", str(options.launch)]
@@ -120,7 +120,7 @@ def train(options: Namespace, folder: Path, words: list[str]) -> Path:
 
 
 def supervise(options: Namespace, words: list[str], rows: int, steps: int, folder: Path) -> Path:
-    """Warm-start into `folder`, once, by scripts/warm_start.py."""
+    """Run scripts/warm_start.py into `folder`, unless the folder holds a warm start already."""
     if (folder / files.WARM_START).is_file():
         return folder
     command = ["scripts/warm_start.py", "--config", str(options.config), "--rows", str(rows)]
@@ -128,7 +128,7 @@ def supervise(options: Namespace, words: list[str], rows: int, steps: int, folde
 
 
 def finish(folder: Path, command: list[str], environment: dict[str, str] | None = None) -> Path:
-    """Run Python until it ends; on Ctrl-C, which it gets as well, wait until it has saved."""
+    """Run Python until it ends. Ctrl-C reaches the child, too: wait until the child has saved."""
     print(f"\n== {folder}: python {shlex.join(blank(command))}", flush=True)
     environment = {**(environment or {}), **os.environ}
     with subprocess.Popen([sys.executable, *command], env=environment) as process:
@@ -149,7 +149,10 @@ def finish(folder: Path, command: list[str], environment: dict[str, str] | None 
 
 
 def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
-    """The options that replace the run's rewards; None where the arm would show nothing."""
+    """The options that set the rewards of an arm; [] if the arm keeps the YAML's rewards.
+
+    None if format-only would show nothing: none or all of the YAML's rewards are for the format.
+    """
     if arm in (CONFIGURED, SFT, SFT_GRPO):
         return []
     if settings.get("preset"):
@@ -166,7 +169,7 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
         weights = dict(zip(names, settings["reward_weights"], strict=True))
         words += ["--reward_weights", *(str(weights.get(name, 1.0)) for name in used)]
     for setting in REWARD_MAPPINGS:
-        if mapping := settings.get(setting):
+        if mapping := settings.get(setting):  # no gates, whose rewards the arm may lack
             of_used = {name: value for name, value in mapping.items() if name in used}
             words += [f"--{setting}", json.dumps({} if setting == "reward_gates" else of_used)]
     return words
@@ -176,11 +179,12 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
 
 
 def compare_arms(folders: dict[str, dict[int, list[Path]]]) -> pd.DataFrame:
-    """Compare arms, given the folders of each seed, by each metric, each seed on its own rows.
+    """One line for each metric, arm and seed; `folders` maps arm -> seed -> the folders of a run.
 
-    `before` and `after` are shares of the `n` rows that all of a seed's evaluations have, `change`
-    is the difference, with McNemar's exact `p`, and `beyond` how much the run as configured is
-    above this arm after training. Each has its interval over rows. `ValueError`: other rows.
+    `before` and `after` are shares of the `n` rows with the metric in all three evaluations: this
+    arm before and after, and the run as configured after. `change` is their difference, with the
+    exact McNemar `p`. `beyond` is the share of the run as configured minus this arm's, both after
+    training. All have an interval over rows. `ValueError` if a seed's runs have different rows.
     """
     evaluated = {
         (arm, seed): (files.read_evaluation(run[0])[0], files.read_evaluation(run[-1])[1])
@@ -196,7 +200,7 @@ def compare_arms(folders: dict[str, dict[int, list[Path]]]) -> pd.DataFrame:
         minutes = sum(map(minutes_of, folders[arm][seed]))
         for metric in metric_names(before):
             known = paired(*(outcomes_of(rows, metric) for rows in stages))
-            if known[0]:  # of a mixture a seed may have drawn no row of a task
+            if known[0]:  # a seed of a mixture may have no row of a task
                 line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
                 lines.append({**line, **compare_outcomes(*known)})
     return pd.DataFrame(lines)
@@ -227,7 +231,7 @@ def minutes_of(run: Path) -> float:
 
 
 def mean_and_interval(runs: pd.DataFrame, stage: str) -> tuple[float, tuple[float, float]]:
-    """The mean over seeds and Student's interval; of a single seed its own, over rows."""
+    """The mean over seeds and Student's interval; for a single seed its interval over rows."""
     values = runs[stage].tolist()
     over_seeds = t_interval(values, LEAST[stage], 1.0)
     return fmean(values), over_seeds or runs[f"{stage}_interval"].iloc[0]
@@ -237,7 +241,7 @@ def mean_and_interval(runs: pd.DataFrame, stage: str) -> tuple[float, tuple[floa
 
 
 def arms_table(runs: pd.DataFrame) -> str:
-    """One block a metric: a line for each seed of an arm, one for the arm, and the verdict."""
+    """The text of the comparison: for each metric the arms (and their seeds), then the verdict."""
     blocks, several = [], runs["seed"].nunique() > 1
     for metric, of_metric in runs.groupby("metric", sort=False):
         table = []
@@ -278,9 +282,9 @@ def arms_table(runs: pd.DataFrame) -> str:
 
 
 def verdict_of(runs: pd.DataFrame) -> str:
-    """How much of the gain of the run as configured is left above the best other arm.
+    """A sentence: the gain of the run as configured, and how far it is above the best other arm.
 
-    Shown is what has an interval over seeds above 0; of a single seed, what has McNemar's p < 0.05.
+    A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
     """
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
     gain = f"gain {points(*mean_and_interval(configured, 'change'))}"
@@ -298,6 +302,6 @@ def verdict_of(runs: pd.DataFrame) -> str:
 
 
 def is_shown(runs: pd.DataFrame, stage: str, p: str) -> bool:
-    """Whether a rise is more than chance, as `verdict_of` says."""
+    """Whether a gain is shown, by the rule in `verdict_of`."""
     mean, (low, _) = mean_and_interval(runs, stage)
     return low > 0.0 if len(runs) > 1 else mean > 0.0 and runs[p].iloc[0] < 0.05

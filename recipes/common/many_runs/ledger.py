@@ -1,14 +1,15 @@
-"""The ledger: results/*.json, one file a published set of runs, and the tables made of it.
+"""The ledger of published results, results/*.json, and the tables in pages that are made from it.
 
-An entry has the `config`, `command`, `commit`, `versions`, `hardware`, `seeds`, `n` (rows of each
-seed), `minutes`, `steps` and `settings` of its runs, and `metrics`: name -> `before`, `after` and
-`change` (each `value`, `interval` over seeds, or over rows for a single one, and `seeds`), `p` of
-each seed, and the change that one more run is expected to show (`expected_change`). With fewer than
-three seeds `fewer_seeds` gives the reason. By hand: `order` (its place; from 50 on it is not in the
-README's table) and `note` (there).
+A file of results/ is an entry: one set of runs that differ in their seeds only. It has `title`,
+`config`, `command`, `commit`, `versions`, `hardware`, `seeds`, `n` (held-out rows by seed),
+`minutes`, `steps`, `settings`, and `metrics`. A metric has `n`, `p` (by seed), `expected_change`
+(the range for one more run), and `before`, `after` and `change`: each with its mean (`value`), the
+values by seed (`seeds`) and an `interval` (over seeds, or over rows for a single seed). Three keys
+are written by hand: `order` (its place; from 50 on the README's table leaves it out), `note` (for
+that table), and `fewer_seeds` (the reason for fewer than three seeds).
 
-In a page a table stands between two comments, of which the first names results/ (all runs) or one
-of its files.
+A table in a page stands between two comments. The first one names results/ (for a table of all
+entries) or one of its files.
 """
 
 import math
@@ -31,8 +32,8 @@ from recipes.common.utils.tables import percent, points, share_and_span
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
-# Where things lie on a machine, and what every run of a set has of its own; with num_train_rows the
-# last three change nothing of a run.
+# Not compared: paths, a run's name and seed, and the settings of validation, which do not change
+# the training when num_train_rows is set.
 NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
 NOT_SETTINGS |= {"eval_strategy", "eval_steps", "num_validation_rows"}
 STAGES = ("before", "after", "change")
@@ -42,14 +43,14 @@ GENERATED = re.compile(
     r".*?(?=<!-- end -->)",
     re.DOTALL,
 )
-ONLY_RESULTS = 50  # the `order` from which an entry is not in the README
+ONLY_RESULTS = 50  # an entry with this `order` or a higher one is not in the README
 
 
 # --- Entries
 
 
 def read_entries(folder: Path) -> dict[str, Entry]:
-    """Read every entry by its name, in the order of its `order`."""
+    """Name -> entry, sorted by `order`; entries without it come last."""
     entries = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
     return dict(sorted(entries.items(), key=lambda item: item[1].get("order", 1000)))
 
@@ -57,10 +58,10 @@ def read_entries(folder: Path) -> dict[str, Entry]:
 def record_entry(
     runs: list[Path], config: Path, title: str, command: str | None, output: Path
 ) -> None:
-    """Write the entry of finished runs; its other keys (order, note, fewer_seeds) are kept.
+    """Write the entry of finished runs; keys written by hand (order, note, fewer_seeds) stay.
 
-    `ValueError`: a run is not finished, they differ in more than their seed, a seed is there twice,
-    or they have settings that neither the YAML nor `command` names.
+    `ValueError` if a run is not finished, if the runs differ in more than their seed, if two runs
+    have the same seed, or if the runs set options over the YAML and `command` is not given.
     """
     summaries = [summary_of(run, config) for run in runs]
     first, seeds = summaries[0], [summary["config"]["seed"] for summary in summaries]
@@ -96,9 +97,9 @@ def record_entry(
 
 
 def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
-    """A run's summary with the commit in short and, as `settings`, what its YAML or command set.
+    """A run's summary with a short `commit` and with `settings`, which its YAML and command set.
 
-    A model goes by the last part of its name. Where the rows came from is not among the settings.
+    `settings` hold no paths: only the last part of the model's name, and no dataset_path.
     """
     summary = read_json(run / SUMMARY)
     if summary is None:
@@ -113,7 +114,7 @@ def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
 
 
 def metric_of(runs: pd.DataFrame) -> dict[str, Any]:
-    """The figures of one metric, of a line a seed."""
+    """An entry's figures of one metric, from one line for each seed."""
     stages, n = {}, int(runs["n"].sum())
     for stage in STAGES:
         value, interval = mean_and_interval(runs, stage)
@@ -128,13 +129,14 @@ def metric_of(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def expected_change(before: list[float], after: list[float], n: int) -> list[float]:
-    """Where the change of the share in one more run should fall, in 19 of 20 cases.
+    """The range in which the change of one more run should lie, in 19 of 20 cases.
 
-    The mean change of the k seeds, give or take sqrt(1 + 1/k) times the larger of two spreads. That
-    of the seeds: Student's t times the standard deviation of their changes. That of drawing the `n`
-    rows of all seeds: 1.96 standard errors of one run's change, its two shares taken as
-    independent, which is cautious, and each with two successes and two failures added (Agresti and
-    Coull 1998), so that 0 and 1 are not certain. A single seed has only the second.
+    It is the mean change of the k seeds, plus and minus sqrt(1 + 1/k) times the larger spread:
+
+    - between seeds: Student's t times the standard deviation of their changes; none for one seed
+    - from drawing rows (`n` over all seeds): 1.96 standard errors of one run's change. The two shares
+      are taken as independent, which is cautious. Each gets two successes and two failures more
+      (Agresti and Coull 1998), so that a share of 0 or 1 has a spread, too.
     """
     changes, k = [new - old for old, new in zip(before, after, strict=True)], len(before)
     shares = [(fmean(of_stage) * n + 2) / (n + 4) for of_stage in (before, after)]
@@ -145,9 +147,9 @@ def expected_change(before: list[float], after: list[float], n: int) -> list[flo
 
 
 def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]]:
-    """Each metric's change in a run, and the range that the entry expects.
+    """Metric -> (its change in the run, low and high end of the entry's expected range).
 
-    `ValueError`: the run has other settings than the entry, or lacks a metric.
+    `ValueError` if the run has other settings than the entry, or lacks a metric.
     """
     summary = summary_of(run, ROOT / entry["config"])
     ours, theirs = summary["settings"], entry["settings"]
@@ -178,14 +180,14 @@ def pages() -> list[Path]:
 
 
 def render_pages() -> None:
-    """Write the tables of all pages anew."""
+    """Make the tables of all pages again from results/."""
     entries = read_entries(ROOT / "results")
     for page in pages():
         write_whole(page, render_page(page.read_text(encoding="utf-8"), entries))
 
 
 def render_page(page: str, entries: dict[str, Entry]) -> str:
-    """A page with its tables made anew; `ValueError` where one names no entry."""
+    """The page with new tables; `ValueError` if a table's comment names no entry."""
 
     def table(comment: re.Match) -> str:
         begin, name = comment.groups()
@@ -198,7 +200,7 @@ def render_page(page: str, entries: dict[str, Entry]) -> str:
 
 
 def table_of_all(entries: dict[str, Entry]) -> list[str]:
-    """A line for each set of runs, with its first two metrics, or one of each task."""
+    """The README's table: a line for each entry, with two metrics (of a mixture: of two tasks)."""
     change = "held out: before → after, change (95 %)"
     table = [["run", "minutes a run", change, "second metric", "details"]]
     for entry in entries.values():
@@ -218,7 +220,7 @@ def table_of_all(entries: dict[str, Entry]) -> list[str]:
 
 
 def table_of(name: str, entry: Entry) -> list[str]:
-    """The means of a set of runs, a line a metric; then where the figures come from."""
+    """The table of one entry: a line for each metric, then a line on where the figures are from."""
     table = [["", "before", "after (95 %)", "change (95 %)", "by seed"]]
     for label, metric in entry["metrics"].items():
         before, after, change = (metric[stage] for stage in STAGES)
@@ -238,11 +240,11 @@ def seeds_of(entry: Entry) -> str:
 
 
 def span(values: list[float], digits: int) -> str:
-    """The least and the most, once where they are equal: `span([3.0, 2.0], 1) == "2.0-3.0"`."""
+    """The lowest and the highest value, or one if equal: `span([3.0, 2.0], 1) == "2.0-3.0"`."""
     return "-".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(values), max(values))))
 
 
 def markdown(table: list[list[str]]) -> list[str]:
-    """The lines of a table whose first line is its head."""
+    """The lines of a Markdown table; the first line of `table` is its head."""
     head, *lines = table
     return ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines]]

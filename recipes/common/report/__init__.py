@@ -1,1 +1,1 @@
-"""The files a run leaves: record, plots, report."""
+"""The files that a run writes at its end: record, plots, report."""

@@ -1,12 +1,11 @@
 """The report of a run as a single HTML file: no script, no network, light and dark.
 
-Promised: what a model or a data set wrote stays text. It is escaped where it reaches the page, and
-the page's own content security policy lets no script run and nothing be fetched. A generation that
-TRL logged again (at each optimizer step that uses it) is shown once; of a run with more completions
-than `MAX_COMPLETIONS` whole generations are, at even distances, the first and the last among them.
+Text from a model or a data set is escaped, and the page's content security policy blocks scripts
+and requests. TRL logs a generation again at each optimizer step that uses it; the page shows it
+once. If a run has more than `MAX_COMPLETIONS` completions, the page shows the first generation, the
+last, and some between at even distances, each of them whole.
 
-Not covered: images, and what a run did not log (with `logging_steps` > 1 the generations between
-are lost).
+Not covered: images, and generations that the run did not log (`logging_steps` > 1 skips some).
 """
 
 import html
@@ -31,7 +30,7 @@ from recipes.common.utils.run_files import messages, read_json
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows
-WAYS = {  # what became of a row by a metric, in the order of the page
+WAYS = {  # (outcome before, outcome after) of a row by a metric, in the order of the page
     (False, True): "won: ✗, then ✓",
     (True, False): "lost: ✓, then ✗",
     (True, True): "unchanged: ✓",
@@ -40,9 +39,9 @@ WAYS = {  # what became of a row by a metric, in the order of the page
 
 
 def write_report(folder: Path) -> None:
-    """Write the page of a run, finished or not, into its folder, whole or not at all.
+    """Write the page of a run, finished or not, into its folder (atomically).
 
-    `FileNotFoundError` where no run wrote the folder, `ValueError` where a file is damaged.
+    `FileNotFoundError` if no run wrote the folder, `ValueError` if a file is damaged.
     """
     config, summary = files.read_config(folder), read_json(folder / files.SUMMARY, {})
     best = summary.get("best_checkpoint") or {}
@@ -65,7 +64,7 @@ def write_report(folder: Path) -> None:
 
 
 def _results(run: dict[str, Any]) -> str:
-    """Verdict, ending and the table of before and after."""
+    """The verdict, how the run ended, and the before-and-after table."""
     length = "This run is not finished."
     if "steps" in run:
         length = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
@@ -75,17 +74,17 @@ def _results(run: dict[str, Any]) -> str:
         nothing = "No held-out rows were evaluated: nothing shows whether the model got better."
         return opening + _tag("p", nothing)
     head, *rows = comparison(run["before"], run["after"], run["mcnemar_p"])
-    # A phone breaks the line before the bracket.
+    # A narrow screen should break the line before the bracket.
     rows = [[cell.replace(" (", "\n(") if "%" in cell else cell for cell in row] for row in rows]
     note = _tag("p", "In brackets 95 % (Wilson); p: exact McNemar", "quiet")
     return opening + _table(head, rows) + note
 
 
 def _held_out(before: list[dict], after: list[dict]) -> str:
-    """What became of the held-out rows by each metric, and both texts of each row.
+    """A table of how many held-out rows each metric won and lost, then the rows with both texts.
 
-    First the rows of which a metric changed, all of them; of the others at most `MAX_UNCHANGED`,
-    at even distances.
+    All rows with a changed metric come first, then at most `MAX_UNCHANGED` of the other rows, at
+    even distances.
     """
     if not after:
         return _tag("p", "No held-out rows were evaluated before and after.")
@@ -111,7 +110,7 @@ def _held_out(before: list[dict], after: list[dict]) -> str:
 
 
 def _row(old: dict[str, Any], new: dict[str, Any], is_open: bool) -> str:
-    """A held-out row: a line with its question and outcomes, which opens to prompt and texts."""
+    """A held-out row: a line with question and outcomes that opens to show prompt and texts."""
     turns = messages(old["prompt"])
     line = [_tag("b", f"row {old['row']}"), _tag("span", turns[-1][1][:200], "question")]
     if old.get("answer") is not None:
@@ -139,7 +138,7 @@ def _marks(metrics: dict[str, bool]) -> str:
 
 
 def _completions(paths: list[Path]) -> str:
-    """TRL's tables as they were logged, one for each generation; of a prompt its last message."""
+    """The logged completions: a table for each generation, with the prompt's last message."""
     generations, previous, count = [], None, 0
     for path in paths:
         content = files.read_completions(path).drop_columns(["step"])
@@ -174,7 +173,7 @@ def _generation(table: list[dict[str, Any]]) -> str:
 
 
 def _time(summary: dict[str, Any]) -> str:
-    """Minutes of each phase of a finished run; the rest is loading, saving, waiting."""
+    """The minutes of each phase of a finished run; loading, saving and waiting have no phase."""
     if summary.get("seconds") is None:
         return _tag("p", "Not recorded.")
     rows = [[phase, f"{seconds / 60:.1f}"] for phase, seconds in summary["seconds"].items()]
@@ -182,7 +181,7 @@ def _time(summary: dict[str, Any]) -> str:
 
 
 def _environment(starts: list[dict[str, Any]], summary: dict[str, Any]) -> str:
-    """A table for each start: halves of a run may come from different versions."""
+    """A table for each start of the run, because a resumed run may use other versions."""
     engine, tables = summary.get("engine") or {}, []
     for start in starts:
         facts = {**start, **start["versions"], **engine, "command": " ".join(start["command"])}
@@ -192,7 +191,7 @@ def _environment(starts: list[dict[str, Any]], summary: dict[str, Any]) -> str:
 
 
 def _evenly(items: list, count: int) -> list:
-    """At most `count` (two or more) of the items at even distances, first and last included.
+    """At most `count` (two or more) of the items, at even distances, with the first and the last.
 
     >>> _evenly(list(range(100)), 4), _evenly([1, 2], 5)
     ([0, 33, 66, 99], [1, 2])
@@ -202,12 +201,12 @@ def _evenly(items: list, count: int) -> list:
 
 
 def _words(completion: str | list[dict]) -> str:
-    """A completion as text; of a conversation all messages."""
+    """A completion as text; the messages of a conversation are joined by line breaks."""
     return "\n".join(text for _, text in messages(completion))
 
 
 def _text(value: Any) -> str:
-    """A value for a cell: a text as it is, a number in a few digits, a dash for none."""
+    """A value as the text of a cell: floats get four digits, None and NaN a dash."""
     if value is None or value != value:  # NaN
         return "–"
     if isinstance(value, float):
@@ -216,7 +215,7 @@ def _text(value: Any) -> str:
 
 
 def _tag(tag: str, text: str, kind: str = "") -> str:
-    """Here and in `_table` every text is escaped, once."""
+    """An HTML tag around a text. `_tag` and `_table` escape the text, so that callers do not."""
     attribute = f' class="{kind}"' if kind else ""
     return f"<{tag}{attribute}>{html.escape(text)}</{tag}>"
 
@@ -226,7 +225,7 @@ def _figure(panel: Panel) -> str:
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """The first cell of each row is its heading; short rows are filled up."""
+    """An HTML table. A row's first cell is its heading; short rows get empty cells at the end."""
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     lines = []
     for name, *cells in rows:

@@ -1,9 +1,8 @@
-"""Curves of one or several runs, as a picture and as SVG for the page. matplotlib loads only to
-draw.
+"""Curves of one or several runs, as a picture and as SVG for the page.
 
-Of each logged key the values are faint and their moving average is bold. A metric of the validation
-rows has its 95 % band, and the moving average of the reward dashed behind it, on a scale of its
-own.
+A logged key has a faint curve of its values and a bold curve of their moving average. A validation
+metric has its 95 % band and, dashed on a second axis, the moving average of the reward.
+matplotlib is imported only when something is drawn.
 """
 
 import html
@@ -24,10 +23,10 @@ Log = list[dict[str, float]]
 Points = dict[int, float]  # optimizer step -> value
 Spans = dict[int, tuple[float, float]]  # optimizer step -> 95 % interval
 
-COLORS = ("#2a66c8", "#c4541a", "#2b8a57", "#9a3fa5", "#8a6d00", "#c2304f")  # of each run
-INK, LINE = "#62666e", "#d9dbe0"  # of text and of the grid
+COLORS = ("#2a66c8", "#c4541a", "#2b8a57", "#9a3fa5", "#8a6d00", "#c2304f")  # one a run
+INK, LINE = "#62666e", "#d9dbe0"  # text, grid
 STYLE = {
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as <text>, not as paths
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.grid": True,
@@ -57,16 +56,16 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: a curve for each run, empty where it has none."""
+    """One picture with a curve for each run; a run without values has an empty curve."""
 
     title: str
     curves: list[Points]
-    spans: list[Spans] | None = None  # of a validation metric, or of a push
-    rewards: list[Points] | None = None  # behind a validation metric
+    spans: list[Spans] | None = None  # bands of a validation metric or of a push
+    rewards: list[Points] | None = None  # drawn behind a validation metric
 
 
 def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Panel]:
-    """The total reward, each validation metric (the verdict's first), and each logged key."""
+    """Panels of the total reward, each validation metric (the verdict's first), each logged key."""
     keys = sorted({key for log in logs for entry in log for key in entry})
     judged = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
     titles = {key: f"reward {key.split('/')[1]} (mean)" for key in keys if is_reward_mean(key)}
@@ -93,21 +92,21 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
 
 
 def curve(log: Log, key: str) -> Points:
-    """Step -> value, where one was logged that is a number."""
+    """Step -> value of a logged key; steps without a finite value are left out."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
 
 
 def band(log: Log, key: str) -> Spans:
-    """Step -> the running interval of a push, where it was logged."""
+    """Step -> the running interval of a push; steps without one are left out."""
     low, high = curve(log, f"{key}_low"), curve(log, f"{key}_high")
     return {step: (low[step], high[step]) for step in low if step in high}
 
 
 def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
-    """The share of the validation rows at each evaluation, and its Wilson interval.
+    """A metric's share at each evaluation of the validation rows, and its Wilson interval.
 
-    Over the rows that have the metric; an evaluation without such a row is left out.
+    Only rows with the metric count; an evaluation without such a row is left out.
     """
     points, spans = {}, {}
     for line in validation:
@@ -119,9 +118,9 @@ def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans
 
 
 def smooth(points: Points) -> Points:
-    """The mean of each value with its neighbours: a twelfth of all, at most 25, on each side.
+    """The moving average; on each side it takes a twelfth of all values, from 1 to 25.
 
-    Centred, so that a rise is drawn where it happens; at both ends over the values that are there.
+    The window is centred, so that a rise is drawn where it happens, and is cut at both ends.
 
     >>> smooth({1: 1.0, 2: 2.0, 4: 6.0})
     {1: 1.5, 2: 3.0, 4: 4.0}
@@ -132,12 +131,12 @@ def smooth(points: Points) -> Points:
 
 
 def plot_runs(runs: list[Path], output: Path) -> None:
-    """Write a picture of all panels of run folders; `FileNotFoundError` as of `read_config`."""
+    """Draw all panels of some run folders; `FileNotFoundError` if a folder holds no run."""
     import matplotlib
     from matplotlib.figure import Figure
 
     for run in runs:
-        read_config(run)
+        read_config(run)  # raises if the folder holds no run
     drawn = panels([read_log(run) for run in runs], [read_validation(run) for run in runs])
     rows = max(1, math.ceil(len(drawn) / 2))
     with matplotlib.rc_context(STYLE):
@@ -156,21 +155,21 @@ def plot_runs(runs: list[Path], output: Path) -> None:
 
 
 def svg(panel: Panel) -> str:
-    """A panel of one run for the page, in the colours of the page's theme, without its title.
+    """A panel of one run as SVG, in the colours of the page's theme, without its title.
 
-    For those who do not see it, the label says where the curve starts and ends.
+    The aria-label, for screen readers, says where the curve starts and ends.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # ids of its own
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # no two panels share ids
         figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
         _draw(figure.subplots(), panel, [""])
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
-    drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # the page's own
+    drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # use the page's font
     drawn = drawn.replace(INK, "currentColor").replace(LINE, "var(--line)")
     drawn = drawn.replace(COLORS[0], "var(--run)")
     steps = sorted(panel.curves[0])
@@ -193,7 +192,7 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
             axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
         if behind is None:
             line(axis, points, color=color, alpha=0.35, linewidth=1)
-            dot = "o" if len(points) == 1 else None  # a line of one point is not seen
+            dot = "o" if len(points) == 1 else None  # a line needs two points
             line(axis, smooth(points), color=color, label=name, marker=dot)
         else:
             line(axis, points, color=color, marker="o", markersize=4)
@@ -206,6 +205,6 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
     elif panel.spans:
         axis.axhline(0.0, color=INK, linewidth=1)
     steps = [step for points in panel.curves for step in points] or [1]
-    axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
+    axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # no empty space for a step 0
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.set_xlabel("optimizer step")

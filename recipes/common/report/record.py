@@ -1,4 +1,4 @@
-"""The record of a run: the summary that marks it as finished, table, curves, model card, page."""
+"""The record of a finished run: its summary, table, curves, model card and page."""
 
 from html import escape
 from pathlib import Path
@@ -22,13 +22,13 @@ from recipes.common.utils.tables import percent
 
 
 def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> dict[str, Any]:
-    """Build summary.json from the run's folder, in which log and evaluations stand.
+    """The content of summary.json, from the log and the evaluations in the run's folder.
 
     `before`, `after`, `mcnemar_p` and `changed` are None for a run without evaluation rows.
     """
     args, state, best, stopped = trainer.args, trainer.state, None, None
     if args.load_best_model_at_end and state.best_model_checkpoint is not None:
-        best = {  # put in place of the last step
+        best = {  # this checkpoint replaces the last step's
             "step": int(state.best_model_checkpoint.rpartition("-")[2]),
             "metric": args.metric_for_best_model,
             "value": state.best_metric,
@@ -51,16 +51,16 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
 
 
 def write_card(trainer: GRPOTrainer, folder: Path, config: dict[str, Any], table: str) -> None:
-    """Write TRL's model card with the table."""
+    """Write TRL's model card, completed with the table of results."""
     trainer.create_model_card(model_name=folder.name)
     card = (folder / files.CARD).read_text(encoding="utf-8")
     (folder / files.CARD).write_text(complete_card(card, config, table), encoding="utf-8")
 
 
 def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
-    """Write curves and table, then summary.json, which marks the run as finished.
+    """Write curves, table, summary.json and the page, and print the table.
 
-    Then the page, which reads it.
+    summary.json marks the run as finished, so curves and table come first. The page reads it.
     """
     plot_runs([folder], folder / files.CURVES)
     table = final_table(folder, summary)
@@ -72,9 +72,10 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
 
 
 def complete_card(card: str, config: dict[str, Any], table: str) -> str:
-    """Add base model, data and the table to TRL's model card, which calls a local base model None.
+    """Add the base model, the data and the table to TRL's model card.
 
-    A README.md in the base model's folder describes it; `scripts/prepare_model.py` writes one.
+    TRL's card calls a local base model None. The base model is described by the README.md in its
+    folder, if there is one; `scripts/prepare_model.py` writes it.
     """
     base = Path(config["model_name_or_path"])
     card = card.replace("licence: license\n", "")  # a placeholder of TRL
@@ -87,7 +88,7 @@ def complete_card(card: str, config: dict[str, Any], table: str) -> str:
     names = ("dataset_name", "dataset_path", "sources")
     if data := {name: config[name] for name in names if config.get(name)}:
         rows += f": {escape(str(data), quote=False)}"
-    # A page of the Hub shows markup in names and in what a model wrote as markup.
+    # The Hub would render markup that names and completions in the table contain.
     table = escape(table, quote=False).replace("```", "'''")
     return (
         f"{card}\n## Base model\n\n{about}\n"
@@ -97,9 +98,10 @@ def complete_card(card: str, config: dict[str, Any], table: str) -> str:
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:
-    """Upload the run folder without its checkpoints; status 1, with the command, when that fails.
+    """Upload the run folder without its checkpoints.
 
-    `Trainer.push_to_hub` would write a model card without the table.
+    If the upload fails, print the command for it and exit with status 1. `Trainer.push_to_hub` is
+    not used: it would write a model card without the table.
     """
     ignored = [files.CHECKPOINTS, f"*{files.PARTIAL}", files.LOCK]
     try:
@@ -118,7 +120,7 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
 
 
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
-    """The screen a run ends with."""
+    """The text that a run prints at its end: verdict, before-and-after table, where files are."""
     steps = f"{summary['steps']} step{'s' * (summary['steps'] != 1)}"
     lines = [
         f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",

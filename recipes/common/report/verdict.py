@@ -1,4 +1,4 @@
-"""The verdict on a run: did the reward and a measure that it does not see rise together?"""
+"""The verdict on a run: did the reward and an independent held-out metric rise together?"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +20,8 @@ from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_l
 from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test
 from recipes.common.utils.tables import percent, points
 
-LEVEL = 0.05
-FEWEST_STEPS = 6
+LEVEL = 0.05  # of every test: the rate of false alarms
+FEWEST_STEPS = 6  # logged steps; with fewer the verdict is "not known"
 
 OPENINGS = {
     "rose together": "Reward and {metric} rose together",
@@ -35,7 +35,7 @@ OPENINGS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """A name of `OPENINGS` or "not known", and the sentence with the figures that it rests on."""
+    """`name`: a key of `OPENINGS` or "not known"; `sentence`: the verdict with its figures."""
 
     name: str
     sentence: str
@@ -47,25 +47,25 @@ def verdict(
     ends: list[dict[str, Any]] | None = None,
     metric: str | None = None,
 ) -> Verdict:
-    """Decide by the logged training steps and the validation rows, first evaluated at step 0.
+    """The verdict by the logged rewards and one held-out metric.
 
-    `ends` are two evaluations of the held-out rows, before and after; without them, the
-    validation's own first and last count. The metric is that of `independent_metric`, unless one is
-    named. Three questions, each with its own rate of false alarms:
+    `validation` are the evaluations of the validation rows, the first at step 0. `ends` are the
+    held-out rows before and after; without `ends` the first and the last validation count. Without
+    `metric` the metric is that of `independent_metric`. Three questions, each tested at 5 %:
 
-    - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear
-      regression at 5 %, with as many steps as their correlation leaves independent (`slope_test`):
-      a late jump of a few steps can be drift. The sentence gives the means of the first and of the
-      last quarter.
-    - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at
-      5 %: of 40 runs that changed nothing one has a rise, one a fall.
-    - *Did it fall from a better one in between?* The last validation against the best between, by
-      the same test at 5 % divided by the number of evaluations between (Bonferroni): the best was
-      chosen by looking at all. It decides without `ends` alone, and is told beside them.
+    - *Did the reward rise?* The t test of the slope of the logged rewards. Correlated steps count
+      as fewer steps (`slope_test`), because a late jump of a few steps can be drift. The sentence
+      gives the mean rewards of the first and the last quarter.
+    - *Did the metric change?* The exact McNemar test of after against before, on the same rows. Of
+      40 runs without a true change, one shows a rise and one a fall.
+    - *Did the metric fall after a better evaluation in between?* The same test of the last
+      validation against the best one in between. Its 5 % are divided by the number of evaluations
+      in between (Bonferroni), because the best one was picked from all of them. With `ends` such a
+      fall is only mentioned; without `ends` it decides.
 
-    A change that the rows are too few to show counts as none, and the sentence gives its interval.
+    A change that is not significant counts as no change; the sentence gives its interval.
     """
-    rewards = list(curve(log, "reward").values())  # without steps of which no row could be scored
+    rewards = list(curve(log, "reward").values())  # no value for a step where no row was scored
     if len(validation) < 2:
         nothing = "no rows were evaluated before and after"
         return Verdict("not known", f"Whether the model got better is not known: {nothing}.")
@@ -83,7 +83,7 @@ def verdict(
     rose, fell = p < LEVEL and change > 0, p < LEVEL and change < 0
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
     drop, p_drop, figures_of_drop = _compared(best, last, metric)
-    # Where the best was no better than the first, the change from before to after says it all.
+    # If the best is no better than the first, this fall is already the change before to after.
     was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
     decides = dropped and ends is None
@@ -116,12 +116,13 @@ def verdict_of_run(
     after: list[dict],
     chosen: int | None = None,
 ) -> Verdict:
-    """The verdict on a run by its held-out rows and its curve, as far as it has them.
+    """The verdict on a run by its held-out rows and its validation curve, if it has them.
 
-    Of several tasks with metrics of their own each has its sentence. Where a metric rose, and is
-    not shown to be above what the commonest gold given to every row reaches, it says so: yes or no
-    can be answered by heart. `chosen` is the step of the checkpoint that took the place of the
-    last; what came after it is not of this model.
+    Each task with its own metrics has its own sentence. If a metric rose but is not shown to beat
+    the commonest gold as every row's answer, the verdict says so: a model can learn to always say
+    yes.
+    `chosen` is the step of the best checkpoint, if it replaced the last one; steps after it are
+    ignored, because they did not make this model.
     """
     if chosen is not None:
         log = [line for line in log if line["step"] <= chosen]
@@ -148,9 +149,9 @@ def verdict_of_run(
 
 
 def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
-    """Verdict, before and after of a run folder, as far as the run has come.
+    """The verdict and the evaluations of a run folder; None for what the run has not reached.
 
-    `chosen` as of `verdict_of_run`.
+    `chosen` is explained at `verdict_of_run`.
     """
     log, validation = read_log(folder), read_validation(folder)
     before, after = read_evaluated(folder, BEFORE), read_evaluated(folder, AFTER)
@@ -165,7 +166,7 @@ def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
 
 
 def voided_sentence(log: list[dict[str, Any]]) -> str | None:
-    """The share of completions that taught nothing because a reward could not score them, if any.
+    """A sentence on voided completions, which taught nothing; None if the run has none.
 
     >>> voided_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
     '25.0 % of the completions were voided and taught nothing: right could not score them.'
@@ -182,7 +183,7 @@ def voided_sentence(log: list[dict[str, Any]]) -> str | None:
 
 
 def ending_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on a finished run, from its summary: what it lost, which model it ends with."""
+    """Sentences on voided completions, early stopping and the best checkpoint, if there are any."""
     sentences = [run["voided"]] if run["voided"] else []
     if run.get("stopped"):
         sentences.append(f"Stopped early: {run['stopped']}.")
@@ -195,7 +196,7 @@ def ending_of(run: dict[str, Any]) -> list[str]:
 
 
 def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
-    """A sentence where one answer, given to every row, does as well as the model."""
+    """A sentence if the model is not shown to beat the commonest gold as every row's answer."""
     rows = [row for row in rows if metric in row["metrics"]]
     gold = commonest_gold(rows)
     by_heart = [row.get("answer") == gold for row in rows]
@@ -209,7 +210,7 @@ def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
 
 
 def _compared(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float, str]:
-    """The change of a share on the rows that both evaluations know, its p, and the figures."""
+    """A metric's change on the rows that both evaluations scored, its p, and figures as text."""
     was, now = paired(old["metrics"][metric], new["metrics"][metric])
     change = share(now) - share(was)
     shares = f"{percent(share(was))} to {percent(share(now))}"
