@@ -1,13 +1,14 @@
-r"""The number that a free text offers as its final answer: the one reader of it.
+r"""Reads the number that a free text offers as its final answer.
 
 1. The last marked place counts: `<answer>18</answer>`, `\boxed{18}`, `#### 18`, "The answer is 18".
 2. Where nothing is marked, the last sentence with a number counts.
-3. A sentence states the right side of its last equation; else its last number that is no detail
-   ("in 3 days", "at $2 each"). What stands in parentheses does not count.
-4. A number is read by `number_of`. There is none where an operation is still to do (`9 * 2`), where
-   several are offered ("17 or 18"), and where the words next to it deny it ("not 18").
+3. In a sentence the right side of the last equation counts. Without an equation the last number
+   counts that is not a detail ("in 3 days", "at $2 each"). Numbers in parentheses count only where
+   the rest of the sentence has none.
+4. `number_of` reads the number. The answer is None where an operation is left to do (`9 * 2`),
+   where several numbers are offered ("17 or 18"), and where words deny the number ("not 18").
 
-The patterns bound what they repeat, or repeat what cannot match two ways: linear time on any text.
+Every pattern takes linear time: each repetition is bounded, or can match in one way only.
 """
 
 import itertools
@@ -29,28 +30,28 @@ from rewards.text import (
     without_programs,
 )
 
-MAX_CHARS = 20_000  # of a longer text only the end is read, where the answer stands
-MAX_SENTENCE_CHARS = 400  # the same of a sentence
-MAX_MARKERS = 50  # of more, the last are read
+MAX_CHARS = 20_000  # only the end of a longer text is read: the answer stands there
+MAX_SENTENCE_CHARS = 400  # the most that is read of one sentence
+MAX_MARKERS = 50  # only the last ones are read
 _DIGIT = re.compile("[0-9¼½¾]")
 _NUMBER = re.compile(
     # "-5", "is - 5" and "is minus 5" have a sign; "20 - 5" has an operator.
     r"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<![\w).])-"
     r"|(?:\A|(?<=is )|(?<=: )|(?<== ))(?:[Mm]inus|[Nn]egative)\s)?"
-    # It begins neither in a word, an index, a power or 5:30, nor behind the comma of "17,18".
+    # It does not start inside a word, an index, a power or 5:30, or after the comma of "17,18".
     r"(?<![\w^_\\{])(?<![0-9][.,:])"
     # A fraction, a mixed number, a decimal or a quotient.
     r"(?P<digits>(?:[0-9]{1,9}\s?)?\\frac\s?(?:\{[^{}]{1,20}\}|[0-9]){2}"
     r"|[0-9]{1,9}\s[0-9]{1,4}/[0-9]{1,4}"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?|(?<!\.)\.[0-9]+)"
-    # It ends before no more digits, of any script, and nothing that cannot be seen.
+    # No digit of any script follows, and no invisible character.
     r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9]|[\u200b-\u200f\u2060])"
-    # What may be written to it: "5th", "5:00 pm", "5 million", "5cm^2"; a factor may not.
+    # A suffix may follow ("5th", "5:00 pm", "5 million", "5cm^2"), but not a factor ("5 pi").
     r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[ap]m\b)?"
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9])"
     r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
-# An operation behind a number: "9 * 2", "18 less two".
+# An operation after a number: "9 * 2", "18 less two".
 _OPERATION = re.compile(
     r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:third|quarter)\b"
     r"|(?:[-+/^*x]|plus|minus|less|times|point|mod|divided by|multiplied by)"
@@ -63,7 +64,7 @@ _LISTED = re.compile(
 
 
 def _read(number: re.Match) -> Fraction | None:
-    """The value of one number, of "18m" as that of "18 m"."""
+    """The value of one number; "18m" is read as "18 m"."""
     digits = number[0][: number.end("digits") - number.start()]
     behind = f" {number['unit']}" if number["unit"] else (number["scale"] or "").strip()
     return number_of(digits + behind)
@@ -72,23 +73,24 @@ def _read(number: re.Match) -> Fraction | None:
 def _value(
     text: str, numbers: list[re.Match], i: int, details: Set[re.Match] = frozenset()
 ) -> Fraction | None:
-    """The value of number `i`: None in a list, and in a sum that is not worked out."""
+    """The value of number `i`; None where it is in a list or in a calculation left to do."""
     if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
         return None
     for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):
         is_list = _LISTED.fullmatch(text, left.end(), right.start())
-        if is_list and details.isdisjoint((left, right)):
+        if is_list and details.isdisjoint((left, right)):  # a list of details offers no answers
             return None
     return _read(numbers[i])
 
 
 # --- A sentence
 
+# GSM8K's calculator marks: `<<2*9=18>>18` and `<<2*9=18>>` both become 18.
 _CALCULATED = re.compile(r"<<[^<>]*>>(?=[$\s]?[-.0-9])|<<[^<>=]*=?([^<>]*)>>")
-_BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(])")
+_BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(])")  # but `2**3` is a power
 _WRAPPING = re.compile(r"\\(?:text|boxed|fbox)\s?\{([^{}]*)\}|\\[()\[\]$%]")
 _CURRENCY = str.maketrans("", "", "$£€")
-# Before a number, with at most three words between: a detail and not the result.
+# A number is a detail, not the result, if one of these stands at most three words before it.
 _DETAIL = re.compile(
     r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|on|until|before|between|when"
     r"|out of|of (?:the|her|his|their|its|those|these|all|which)"
@@ -96,7 +98,8 @@ _DETAIL = re.compile(
     r"(?:\s+(?!(?:is|are|was|were|makes|has|have)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,
 )
-_WITH = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:and|or|-)\s+")  # between details: "in 3 or 4 days"
+_WITH = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:and|or|-)\s+")  # joins two details: "in 3 or 4 days"
+# A number before these words is a detail too: "3 times", "3 more than".
 _COMPARES = re.compile(r"\s(?:[a-z]+\s)?(?:times|(?:more|fewer|less)\s(?:[a-z]+\s)?than)\b")
 # What may stand between a marker or an equals sign and its number.
 _LEAD = re.compile(r"[\s*_:=\"'`(\[~{<]*(?:[a-zA-Z]\s?=\s?)?[{(*]*")
@@ -124,13 +127,13 @@ def _plain(text: str) -> str:
 
 
 def _result(text: str) -> Fraction | None:
-    """The right side of the last equation, or the left one where only that is worked out."""
+    """The value of the right side of the last equation; else of the left, as in `18 = 9 * 2`."""
     left, _, right = text.rpartition("=")
     right = right[_LEAD.match(right).end() :]
     number = _NUMBER.match(right)
     if number and not _OPERATION.match(right, number.end()):
         value, other = _read(number), _NUMBER.fullmatch(left.strip())
-        return value if not other or _read(other) in (None, value) else None  # "17 = 18"
+        return value if not other or _read(other) in (None, value) else None  # None: "17 = 18"
     if not number and _DIGIT.search(right):  # "= size 18"
         return _last_number(right)
     left = left.rstrip()
@@ -140,7 +143,7 @@ def _result(text: str) -> Fraction | None:
 
 
 def _last_number(text: str) -> Fraction | None:
-    """The last number of a sentence that is no detail; the last one where all are."""
+    """The last number of a sentence that is not a detail; if all are details, the last one."""
     numbers, details, end, is_detail = list(_NUMBER.finditer(text)), set(), 0, False
     for number in numbers:
         before = text[max(end, number.start() - 60) : number.start()]
@@ -157,7 +160,9 @@ def _last_number(text: str) -> Fraction | None:
 
 
 def one_number(text: str) -> Fraction | None:
-    """The value of a text that is one number: what `number_of` reads, `**18**`, `18m` and `18:00`.
+    """The value of a text that is one number; None for any other text.
+
+    It accepts what `number_of` reads, and also `**18**`, `18m` and `18:00`.
 
     Example: `one_number("**18**") == 18`; `one_number("She keeps 18 eggs") is None`
     """
@@ -181,7 +186,7 @@ _LABEL = re.compile(
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, the last one first; a line ends one, its label is no part of it."""
+    """The sentences of a text, last first. A line break ends one; a label ("Step 1:") is cut."""
     for line in reversed(text.split("\n")):
         yield from reversed(_SENTENCE_END.split(line.rstrip()[_LABEL.match(line).end() :]))
 
@@ -191,9 +196,9 @@ _VERB = re.compile(r"(?:\b(?:is|are|be|equals|costs|makes?|gives?)\b|:)")
 
 
 def stated_text(text: str) -> str | None:
-    r"""What the last sentence with mathematics states, as text; None where it denies or asks.
+    r"""The answer that the last sentence with mathematics states, as text; None if it states none.
 
-    It is what follows its verb, else its number.
+    The answer is the text after the last verb, else the number. Denials and questions state none.
 
     Example: `stated_text(r"\text{The answer is } \sqrt{2}") == r"\sqrt{2}"`;
     `stated_text("Is it 18?") is None`
@@ -214,7 +219,7 @@ def stated_text(text: str) -> str | None:
 
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
-# What explains, checks, repeats the question, or asks what would be if things were different.
+# An aside: an explanation, a check, the question repeated, or "If ... had ..., ... would ...".
 _ASIDE = re.compile(
     r"\W*(?:(?:Note|Remember|This is because|Check|(?:Let(?:'s|’s| me| us)|To) (?:check|verify)"
     r"|The (?:question|problem) (?:says|asks))\b|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b)"
@@ -222,7 +227,7 @@ _ASIDE = re.compile(
 
 
 def _last_stated(text: str) -> Fraction | None:
-    """What the last sentence with a number states; questions and asides state nothing."""
+    """The number that the last sentence with a number states; questions and asides are skipped."""
     for part in _sentences(text):
         outside = _PARENTHESES.sub(" ", part)
         if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
@@ -234,8 +239,8 @@ def _last_stated(text: str) -> Fraction | None:
 
 # --- The marked places
 
-Marked = tuple[int, Fraction | None]  # where, and the value offered there
-# Each way to match starts with a letter of its own: the rest of a text is passed over quickly.
+Marked = tuple[int, Fraction | None]  # the place in the text, and the value offered there
+# Each alternative starts with a fixed character, so the search skips other text quickly.
 _MARKER = re.compile(
     r"####(?!#)|A:(?<![^\n*]A:)|n(?:swer|SWER)(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?"
     r"(?:[ \t]+(?:should|will|must))?[ \t]*(?:is\b|be\b|equals\b|=|:|\*\*|\n)"
@@ -245,7 +250,10 @@ _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
 
 
 def _after_marker(text: str) -> list[Marked]:
-    """The last of `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18"."""
+    """The last number behind a marker, as a list of one; an empty list where there is none.
+
+    Markers: `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18".
+    """
     for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
         line = text[cue.end() : cue.end() + MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if cue[0] == "####" and _STEP.match(line):
@@ -263,7 +271,7 @@ def _after_marker(text: str) -> list[Marked]:
 
 
 def _enclosed(text: str, place: Place) -> Fraction | None:
-    """What stands in a tag or a box: a number, marked or not, or a sentence that states one."""
+    """The number in a tag or a box: alone, behind a marker, or stated by a sentence; else None."""
     if is_denied(text, place.start, place.end):
         return None
     inside = inside_of(text, place)
@@ -279,7 +287,7 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     r"""The number that `text` offers as its final answer; None where it offers no single number.
 
     Args:
-        thoughts: whether an answer counts that stands in `<think>` alone.
+        thoughts: whether an answer inside `<think>` counts where no number stands outside.
 
     Example: `final_answer("2 * 9 = 18 dollars. #### 18\n\nQuestion: 3 + 4?") == 18`;
     `final_answer("The answer is 17 or 18.") is None`
@@ -295,7 +303,7 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
 
 
 def is_final_answer(text: str, gold: str) -> bool:
-    """Whether the final answer of `text` has the value of `gold`; False where either is no number.
+    """Whether the final answer of `text` has the value of `gold`; False if either is no number.
 
     Example: `is_final_answer("So she has $1,080 left.", "1080") is True`
     """

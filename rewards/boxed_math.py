@@ -4,9 +4,9 @@ r"""Mathematics: the answer in the last `\boxed{}` against the gold answer.
     reward = load_reward("boxed_math")
     reward(prompts=["..."], completions=[r"It is \boxed{\frac{2}{4}}."], answer=["0.5"])    # [1.0]
 
-Read strictly, since a false positive is what training finds: brackets count, a bare list keeps its
-order (a set in `\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree or
-convert, 0.333333 is 1/3 but 0.33 is not.
+The comparison is strict, because training exploits false positives. Brackets count. The order of a
+bare list counts, but not of a set in `\{ \}`, `a \pm b` or "a or b". Two units must agree or
+convert. 0.333333 equals 1/3, but 0.33 does not.
 """
 
 import re
@@ -28,7 +28,7 @@ from rewards.text import (
 )
 
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
-MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which nobody repeats word by word
+MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which no answer repeats exactly
 _NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
 _PROSE = re.compile(
     r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
@@ -39,7 +39,7 @@ _CHOICE = re.compile(
 
 
 def is_equivalent(gold: str, answer: str) -> bool | None:
-    r"""Tell whether `answer` is the same answer as `gold`, None where no answer could be compared.
+    r"""Whether `answer` equals `gold`; None where the gold can be compared with no answer.
 
     Example: `is_equivalent(r"\frac{1}{2}", "0.5") is True`; `is_equivalent("", "5") is None`
     """
@@ -52,13 +52,13 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
-    if choice := _CHOICE.fullmatch(text):  # "(C) 14" answers both what C is and what 14 is
+    if choice := _CHOICE.fullmatch(text):  # "(C) 14" matches a gold of C and a gold of 14
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     return _read(text, wanted)
 
 
 def _read(text: str, wanted: Answer | None = None) -> Answer:
-    """The answer, or what the sentence states that stands in its place."""
+    """The answer in a text; where the text is a sentence, the answer that the sentence states."""
     answer = read_answer(without_dollars(text))
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
     is_answer = answer == wanted or (answer.kind not in unread and not _PROSE.search(text))
@@ -68,7 +68,7 @@ def _read(text: str, wanted: Answer | None = None) -> Answer:
 
 @lru_cache(maxsize=4096)
 def _read_gold(gold: str) -> Answer:
-    """The gold answer; bad where no answer could equal it: a sentence, a number in words."""
+    """The gold answer; of kind "bad" if no answer can equal it: a sentence, a number in words."""
     text = gold_answer(gold) if isinstance(gold, str) else ""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
@@ -81,14 +81,14 @@ def _read_gold(gold: str) -> Answer:
 class BoxedMath:
     r"""Verifier for an `answer` column in LaTeX: `correct` for its value in the last `\boxed{}`.
 
-    `wrong` (0.0, or a penalty) for a wrong answer and for none; None where the gold is unusable.
+    `wrong` (0.0, or a penalty) for a wrong or missing answer; None where the gold is unusable.
     Logs the columns `outcome/`, `gold/` and `parsed/boxed_math`.
 
-    With `prompt_expressions: refuse` an answer that stands in the question earns nothing unless it
-    is the gold as text, nor does an expression in the place of a number: to "What is $3 + 4$?"
-    neither `3 + 4` nor `4 + 3` is an answer. Off by default: the prompt may hold the choices.
+    With `prompt_expressions: refuse`, an answer copied from the question is wrong unless it is the
+    text of the gold. An expression is wrong where the gold is a number: `3 + 4` and `4 + 3` do not
+    answer "What is $3 + 4$?". Off by default, because the prompt may list the choices.
 
-    A box inside `<think>` alone earns nothing (see `rewards.gsm8k`), except with `thoughts`.
+    A box that stands only inside `<think>` counts with `thoughts` alone (see `rewards.gsm8k`).
     """
 
     __name__ = "boxed_math"
@@ -127,10 +127,10 @@ class BoxedMath:
 
 
 def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
-    """Whether a right answer stands in the question, or has a sum in the place of a number.
+    """Whether a right answer is copied from the question or leaves a calculation to do.
 
-    It does where the gold has numbers alone and the answer an expression. The gold as text is
-    always worked out.
+    A calculation is left where the gold has only numbers and the answer has an expression. An
+    answer that is the text of the gold is always worked out.
 
     Example: `is_unworked("What is $3 + 4$?", "4+3", "7")`; `not is_unworked("3 or 4?", "4", "4")`
     """
@@ -149,7 +149,7 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
 
 
 def _values(answer: Answer) -> list[Tree]:
-    """The expressions in an answer, of `x = 5` that of 5."""
+    """The expressions in an answer; for `x = 5` only that of 5."""
     if answer.tree is not None:
         return [answer.tree]
     items = answer.items[:1] if answer.kind == "named" else answer.items
@@ -158,6 +158,6 @@ def _values(answer: Answer) -> list[Tree]:
 
 @lru_cache(maxsize=1024)
 def _squeezed(text: str) -> str:
-    """One spelling without braces and dollars, with white space between words alone."""
+    """The text in one spelling: no braces or dollar signs, and white space only between words."""
     bare = re.sub(r"[{}]", "", tidy(text).replace("$", " "))
     return re.sub(r"\s*([^\w\s])\s*", r"\1", bare).strip()

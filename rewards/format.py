@@ -7,11 +7,11 @@ THINK_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def score_xml_format(text: str, per_tag: float = 0.2) -> float:
-    """`per_tag` for each of the four tags in its place, once; the range is 0.0 to 4 x `per_tag`.
+    """`per_tag` for each of the four tags that is in its place: 0.0 to 4 x `per_tag`.
 
-    The first begins the text and the last ends it: where text behind the answer costs nothing, a
-    model learns to write some. A tag that is repeated, stands before an earlier one that earned, or
-    closes what was never opened earns nothing for itself; the others still do.
+    The first tag must begin the text and the last must end it: where text after the answer costs
+    nothing, a model learns to write some. A tag earns nothing if it is repeated, if it is out of
+    order, or if it closes a part that was never opened. The other tags still earn.
 
     Example: `score_xml_format("<reasoning>r</reasoning><answer>4</answer>") == 0.8`
     """
@@ -27,9 +27,9 @@ def score_xml_format(text: str, per_tag: float = 0.2) -> float:
 
 
 def is_xml_format(text: str) -> bool:
-    """Whether the whole completion is the four tags once each, in order, and nothing outside them.
+    """Whether the completion is the two tagged parts and nothing else, each tag once, in order.
 
-    Evaluation counts this; `score_xml_format` pays for each tag.
+    Evaluation reports this; `score_xml_format` pays for each tag.
     """
     return _is_all_tagged(text, TAGS)
 
@@ -45,7 +45,7 @@ def is_think_answer(text: str, prefilled: bool = False) -> bool:
 
 
 def _is_all_tagged(text: str, tags: tuple[str, str, str, str]) -> bool:
-    """Two tagged parts with nothing but white space around them, each of the four tags once."""
+    """Whether the text is two tagged parts and else only white space, each of the tags once."""
     inside = text.strip()
     places = [inside.find(tag) for tag in tags]
     if places != sorted(places) or any(inside.count(tag) != 1 for tag in tags):
@@ -55,11 +55,11 @@ def _is_all_tagged(text: str, tags: tuple[str, str, str, str]) -> bool:
 
 
 class XmlFormat:
-    """Reward for `<reasoning>..</reasoning><answer>..</answer>`: `per_tag` for each in place."""
+    """Reward for `<reasoning>..</reasoning><answer>..</answer>`: `per_tag` for each tag."""
 
     __name__ = "xml_format"
     kind = "format"
-    # The tricks of the audit that earn, by the tags they have in place: a start is worth something.
+    # Tricks of the audit that earn, by their number of right tags: part of a format is paid too.
     tricks = {
         4: ["reasoning: tags only", "shape: nothing in its tags"],
         3: ["shape: text behind it", "shape: closed twice"],
@@ -89,8 +89,8 @@ class XmlFormat:
 class ThinkAnswerFormat:
     """Reward `full` for a whole completion `<think>..</think><answer>..</answer>`, else 0.0.
 
-    Set `prefilled` where the chat template writes the opening `<think>` itself; of a plain-text
-    prompt that ends in it the reward knows by itself.
+    Set `prefilled` where the chat template writes the opening `<think>`. A plain-text prompt that
+    ends in `<think>` needs no setting.
     """
 
     __name__ = "think_answer_format"

@@ -9,14 +9,14 @@ from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, score_rows
 from rewards.text import answer_part, completion_text, find_tag, tagged_answer
 
-# What lm-evaluation-harness's strict filter wants.
+# The start of an answer that lm-evaluation-harness's strict filter accepts.
 _HASHES = re.compile(r"#### (?=-?[0-9.,])")
 
 
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) -> float | None:
-    """`exact` where the last answer tag holds `gold`, `numeric` where it holds its value, else 0.0.
+    """`exact` if the last answer tag holds the text of `gold`, `numeric` if its value, else 0.0.
 
-    None where `gold` is no number (see `number_of`). GSM8K's `####` is no part of the answer.
+    None where `gold` is no number (see `number_of`). A `####` before the answer is ignored.
 
     Example: `score_gsm8k("<answer>$18</answer>", "18") == 1.5`
     """
@@ -44,8 +44,8 @@ def score_harness(
 ) -> float | None:
     """`score_gsm8k` for lm-evaluation-harness, whose strict filter wants `#### 18`.
 
-    A right answer behind `#### ` in the answer tag earns `marker` more; each character of text
-    behind `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
+    A right answer after `#### ` in the answer tag earns `marker` more. For a right or wrong answer,
+    each character of text after `</answer>` costs `per_character`, at most `max_penalty` in all.
 
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
@@ -62,12 +62,13 @@ def score_harness(
 class Gsm8kCorrectness:
     """Verifier for a numeric `answer` column: `exact` or `numeric` for the text of the answer tag.
 
-    With `lenient` it needs no tag: `exact` for a completion whose final answer, however it is
+    With `lenient` no tag is needed: a completion earns `exact` if its final answer, however it is
     marked (see `rewards.answer`), has the right value.
 
-    An answer inside `<think>` alone earns nothing: chat templates drop the thoughts, so a reader
-    never sees it, and the model would learn to stop there. `thoughts` accepts it, for a model that
-    never closes them. Logs the columns `outcome/`, `gold/` and `parsed/gsm8k_correctness`.
+    An answer that stands only inside `<think>` earns nothing: chat templates drop the thoughts, so
+    a reader never sees the answer, and the model would learn to stop there. `thoughts` accepts it,
+    for a model that never writes `</think>`. Logs the columns `outcome/`, `gold/` and
+    `parsed/gsm8k_correctness`.
     """
 
     __name__ = "gsm8k_correctness"
@@ -97,7 +98,7 @@ class Gsm8kCorrectness:
 
 
 class Gsm8kHarness:
-    """Verifier like `gsm8k_correctness` that rewards `####` and fines text behind it."""
+    """Verifier that pays `score_harness`: a bonus for `####`, a penalty for text after the tag."""
 
     __name__ = "gsm8k_harness"
     kind = "verifier"
@@ -105,7 +106,7 @@ class Gsm8kHarness:
     def __init__(self, exact: float = 2.0, **amounts: float):
         self.full = exact
         self.score = partial(score_harness, exact=exact, **amounts)
-        self.score("", "0")  # refuses a name that it does not know
+        self.score("", "0")  # an unknown name in `amounts` raises TypeError here
 
     def __call__(
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs

@@ -1,4 +1,4 @@
-"""Whole numbers in a completion, counted: a toy that any model learns to farm, on purpose."""
+"""Counts whole numbers in a completion: a toy reward, made so that any model learns to farm it."""
 
 import re
 
@@ -11,7 +11,7 @@ _WHOLE_NUMBER = re.compile(
 
 
 def count_whole_numbers(text: str) -> int:
-    """Count the whole numbers that stand in a text as words of their own.
+    """The count of whole numbers that are separate words of a text.
 
     Example: `count_whole_numbers("In 1902, 3 of 4,000 ships; pi is 3.14.") == 3`
     """
@@ -30,7 +30,7 @@ def score_number_count(
 
 
 class NumberCount:
-    """Shaping reward for the whole numbers of the completion alone, from `none` to `cap`."""
+    """Shaping reward for the count of whole numbers in the completion, from `none` to `cap`."""
 
     __name__ = "number_count"
     kind = "shaping"

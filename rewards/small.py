@@ -1,4 +1,4 @@
-"""Rewards of a few lines: length in tokens, the share of words, and arms that know no answer."""
+"""Small rewards: length in tokens, the share of words, and controls that do not read the gold."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
 
 
 class Length:
-    """Shaping: 1.0 within `tolerance` of `target` tokens, down to 0.0 at `target` tokens beyond.
+    """Shaping: 1.0 within `tolerance` tokens of `target`, falling to 0.0 `target` tokens further.
 
-    Tokens are counted as TRL does: the end of sequence is one.
+    The end-of-sequence token counts, as in TRL.
 
     Example: with target 50 and tolerance 5, 75 tokens score 0.6.
     """
@@ -60,9 +60,9 @@ class SoftOverlong:
 
 
 def word_share(text: str) -> float:
-    """The share of the pieces between white space that are words: letters, with punctuation.
+    """The share of words, from 0.0 to 1.0, among the pieces that white space separates.
 
-    From 0.0 to 1.0; 0.0 for a text without any.
+    A word is letters, with or without punctuation. A text without pieces scores 0.0.
 
     Example: `word_share("Don't go, 2013-07-25: (well)") == 0.75`
     """
@@ -72,7 +72,7 @@ def word_share(text: str) -> float:
 
 
 class Prose:
-    """Format: `full` for a text of which at least the share `min_words` is words, else 0.0."""
+    """Format: `full` for a text with a `word_share` of at least `min_words`, else 0.0."""
 
     __name__ = "prose"
     kind = "format"
@@ -87,7 +87,7 @@ class Prose:
 
 
 class Random:
-    """Control: uniform from 0.0 to 1.0 by seed, step and text, so that a resumed run repeats it."""
+    """Control: uniform in 0.0 to 1.0, hashed from seed, step and text, so resume repeats it."""
 
     __name__ = "random"
     kind = "control"
@@ -104,7 +104,7 @@ class Random:
 
 
 class Constant:
-    """Control: one score for all: no advantage, so nothing is learnt but by KL and clipping."""
+    """Control: the same score for all completions, so every advantage is 0."""
 
     __name__ = "constant"
     kind = "control"
@@ -118,10 +118,11 @@ class Constant:
 
 
 class Majority:
-    """Control: 1.0 for the final answer that most completions of the prompt's group offer, no gold.
+    """Control: 1.0 for the most common final answer of the completion's group; reads no gold.
 
-    What a run gains by it comes from agreement alone (TTRL, arXiv 2504.16084); what the gold adds
-    is the difference from it. Answers that are equally common earn alike; no answer earns nothing.
+    A run with this reward improves by agreement alone (TTRL, arXiv 2504.16084). Compare a run with
+    a verifier to see what the gold adds. Answers that are equally common all earn 1.0; a completion
+    without an answer earns 0.0.
 
     Example: four completions of one prompt that end in 7, 8, 7 and nothing score 1, 0, 1 and 0.
     """
@@ -135,20 +136,23 @@ class Majority:
         answers = [_offered(completion_text(completion)) for completion in completions]
         offered = list(zip(groups, answers, strict=True))
         counts = Counter(pair for pair in _of_all_ranks(offered) if pair[1] is not None)
-        most = Counter()  # of a group, as often as its most common answer
+        most = Counter()  # group -> the count of its most common answer
         for (group, _), count in counts.items():
             most[group] = max(most[group], count)
         return [float(0 < counts[pair] == most[pair[0]]) for pair in offered]
 
 
 def _offered(text: str) -> str | None:
-    """The final answer as text: a number by its value, else what stands in the tag or the box."""
+    """The final answer as text: the value of a number, else the text in the tag or the box."""
     number, answer = final_answer(text), answer_part(text)
     return (tagged_answer(answer) or boxed_answer(answer)) if number is None else str(number)
 
 
 def _of_all_ranks(offered: list) -> list:
-    """A group may be spread over ranks; all of them call each reward for each batch."""
+    """The (group, answer) pairs of all ranks, since a group may be spread over several ranks.
+
+    No rank waits forever: all of them call each reward for each batch.
+    """
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):

@@ -1,6 +1,6 @@
-"""The text of a completion: what is thought, tagged, boxed, fenced or denied in it.
+"""Finds the parts of a completion: thoughts, tags, boxes, fenced programs and denials.
 
-Every function is linear in the length of the text and raises on no string.
+Every function takes linear time and raises on no string.
 """
 
 import re
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where something is marked in a text, and where what is inside starts and ends."""
+    """A tag or a box in a text: where it starts and ends, and where its inside does."""
 
     start: int
     inside: int
@@ -19,7 +19,7 @@ class Place(NamedTuple):
 def completion_text(completion: str | list[dict]) -> str:
     """The text of a completion in either of TRL's forms: a string, or a list of chat messages.
 
-    Only what the assistant says is an answer: a tool may say anything.
+    Only the assistant's messages count: the output of a tool is not the model's answer.
 
     Example: `completion_text([{"role": "tool", "content": "5"}, {"content": "hi"}]) == "hi"`
     """
@@ -39,23 +39,23 @@ def question_of(prompt: str | list[dict]) -> str:
     content = (prompt[-1].get("content") if prompt else "") or ""
     if isinstance(content, str):
         return content
-    return "\n".join(part.get("text") or "" for part in content)  # next to images
+    return "\n".join(part.get("text") or "" for part in content)  # images have no text
 
 
 def after_thinking(text: str) -> str:
-    """The text without its thoughts: what follows the last `</think>`, up to a `<think>` left open.
+    """The text without its thoughts: from the last `</think>` up to a `<think>` that stays open.
 
     Example: `after_thinking("<think>17?</think>It is 18.") == "It is 18."`
     """
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
-# What models write to stop, as text where nothing stops them.
+# End tokens of chat models. They appear as text where generation does not stop at them.
 _END_TOKEN = r"<\|(?:end|im_end|eot|eom|return)[a-z_]{0,9}\|>|</s>|<eos>|<end_of_turn>"
 
 
 def answer_part(text: str, thoughts: bool = False) -> str:
-    """The text that may hold the answer: up to an end token, and without thoughts unless asked.
+    """The text that may hold the answer: up to an end token, and without thoughts by default.
 
     Example: `answer_part("<think>17?</think>It is 18.<|im_end|>19") == "It is 18."`
     """
@@ -63,7 +63,7 @@ def answer_part(text: str, thoughts: bool = False) -> str:
     return text if thoughts else after_thinking(text)
 
 
-# The next problem of a list, or the next turn: models that nobody stops write on and answer it.
+# The start of another problem or turn: a model that does not stop invents one and answers it.
 _RUN_ON = re.compile(
     rf"{_END_TOKEN}|<\|[a-z_]+\|>|\[/?INST\]"
     r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}"
@@ -74,7 +74,7 @@ _RUN_ON = re.compile(
 
 
 def before_next_problem(text: str) -> str:
-    """The text up to the next question, turn or end token behind its first digit.
+    """The text up to the first question, turn or end token after its first digit.
 
     Example: `before_next_problem("It is 7.\\nQ: 2 + 2\\nA: 4") == "It is 7."`
     """
@@ -87,7 +87,7 @@ _FENCED = re.compile(r"```(?:(?!output|text|latex)[A-Za-z_+]+|[^`]*\bprint\()[^`
 
 
 def without_programs(text: str) -> str:
-    """The text without fenced programs: their numbers are no answers, those of their output are.
+    """The text without fenced programs, whose numbers are not answers; fenced output stays.
 
     Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
     """
@@ -95,7 +95,7 @@ def without_programs(text: str) -> str:
 
 
 def find_tag(text: str, tag: str) -> Place | None:
-    """The last complete `<tag>...</tag>`, None where there is none.
+    """The place of the last complete `<tag>...</tag>`; None where there is none.
 
     Example: `find_tag("<answer>4</answer>", "answer") == (0, 8, 9, 18)`
     """
@@ -108,13 +108,13 @@ def find_tag(text: str, tag: str) -> Place | None:
 
 
 def inside_of(text: str, place: Place) -> str:
-    """What is marked there, stripped; of a box inside it the content."""
+    """The stripped text inside a place; if that holds a box, the content of its last box."""
     inside = text[place.inside : place.inside_end].strip()
     return last_boxed(inside) or inside
 
 
 def tagged_answer(text: str) -> str | None:
-    """The text of the last `<answer>` tag, or of a box in it; None where none is or words deny it.
+    """The text of the last `<answer>` tag or of a box in it; None if it is missing or denied.
 
     Example: `tagged_answer("So <answer> 5 </answer>") == "5"`
     """
@@ -127,15 +127,15 @@ _BRACE = re.compile(
     r"(?P<open>\{)|(?P<close>\})"
     r"|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
 )
-# What may stand between two boxes that are one answer: each piece starts with another sign.
+# Text allowed between boxes that make one answer. Each alternative starts with another character.
 _BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
-_MAX_BETWEEN = 60
+_MAX_BETWEEN = 60  # characters
 _MAX_JOINED = 20  # more boxes side by side are a list of candidates
-_INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read where it stands
+_INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # of a box inside a box the braces stay
 
 
 def find_boxes(text: str) -> list[Place]:
-    r"""Each complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`) that is inside no other."""
+    r"""All complete boxes (`\boxed{}`, `\fbox{}` or `\boxed 5`) that are not inside another box."""
     boxes: list[Place] = []
     opened: list[re.Match | None] = []
     for match in _BRACE.finditer(text) if "box" in text else ():
@@ -161,10 +161,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def boxed_answer(text: str, adjacent: bool = False) -> str | None:
-    r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one, in any order.
+    r"""The answer in the last box; None where there is no box, or the words around it deny it.
 
-    None where there is no box, or the words around it deny it. With `adjacent` boxes are also
-    joined by nothing: nobody writes a gold twice.
+    Boxes joined by a comma, "and" or "or" are one answer, without order. With `adjacent`, boxes
+    side by side are too: a gold holds several values there, while a completion may repeat one.
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
@@ -184,7 +184,7 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
 
 
 def gold_answer(gold: str) -> str:
-    r"""The answer in a gold that is bare, in dollars, in a box, or a solution that ends in one.
+    r"""The answer in a gold: bare, between dollar signs, boxed, or in the last box of a solution.
 
     Example: `gold_answer(r"So $x = \boxed{3}$.") == "3"`; `gold_answer("$5$ miles") == "5 miles"`
     """
@@ -193,7 +193,7 @@ def gold_answer(gold: str) -> str:
 
 
 def without_dollars(text: str) -> str:
-    """Without the signs that open and close mathematics; an odd one is money."""
+    """The text without the dollar signs around mathematics; with an odd number, one is money."""
     plain, signs = re.subn(r"(?<!\\)\$", "", text)
     return text if signs % 2 else plain
 
@@ -201,7 +201,7 @@ def without_dollars(text: str) -> str:
 _DENIES = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
     r"|different from|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
-    # What may stand between.
+    # Words that may stand between the denial and the answer.
     r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|\b(?:an?|the|my|our|this|it|that|to|is|was|be|have|has"
     r"|think|believe|say|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
@@ -218,7 +218,7 @@ _MAX_DENIAL = 70
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
-    """Whether the words right before `start` or behind `end` say that this is not the answer.
+    """Whether the words right before `start` or after `end` say that this is not the answer.
 
     Example: `is_denied("It is not 5", 10, 11)`; `is_denied("5 is wrong", 0, 1)`
     """
