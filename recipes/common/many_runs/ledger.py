@@ -134,7 +134,7 @@ def expected_change(before: list[float], after: list[float], n: int) -> list[flo
     It is the mean change of the k seeds, plus and minus sqrt(1 + 1/k) times the larger spread:
 
     - between seeds: Student's t times the standard deviation of their changes; none for one seed
-    - from drawing rows (`n` over all seeds): 1.96 standard errors of one run's change. The two shares
+    - from drawing rows (`n` over all seeds): 1.96 standard errors of one run's change. Its shares
       are taken as independent, which is cautious. Each gets two successes and two failures more
       (Agresti and Coull 1998), so that a share of 0 or 1 has a spread, too.
     """

@@ -121,6 +121,7 @@ def verdict_of_run(
     Each task with its own metrics has its own sentence. If a metric rose but is not shown to beat
     the commonest gold as every row's answer, the verdict says so: a model can learn to always say
     yes.
+
     `chosen` is the step of the best checkpoint, if it replaced the last one; steps after it are
     ignored, because they did not make this model.
     """
