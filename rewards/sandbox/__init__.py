@@ -1,15 +1,15 @@
-"""Model-written programs, run isolated against tests that they can neither see nor reach.
+"""Run model-written programs in isolation, against tests that they can neither see nor reach.
 
     from rewards.sandbox import Sandbox
     with Sandbox() as sandbox:
         sandbox.run_asserts("def f(x): return 2 * x", ["assert f(2) == 4"]).status      # 'pass'
 
-How it holds together: `pool` (trainer) hands each program to a `zygote` (a small interpreter)
-through a `slot`; the zygote forks a `worker`, which runs the program, and a `checker`, which holds
-the tests; both are put under `confinement` (user, limits, `seccomp`) first; the checker calls the
-program over a `link`, by plain values (`codec`).
+The parts: `pool` (in the trainer) hands each program to a `zygote` (a small interpreter) through a
+`slot`. The zygote forks a `worker`, which runs the program, and a `checker`, which holds the tests.
+Both are put under `confinement` (user, limits, `seccomp`) first. The checker calls the program's
+functions over a `link`, which carries plain values only (`codec`).
 
-What is not covered: each file says so for its part.
+Each file says what its part does not cover.
 """
 
 from rewards.sandbox.jobs import Asserts, Outcome, Stdio

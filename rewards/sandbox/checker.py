@@ -1,22 +1,21 @@
-"""The checker: holds the tests in a confined child of its own, and reports on each.
+"""The checker: runs the tests in a confined process, apart from the program, and reports on each.
 
-Promises: a name in a test is what the task's own setup defines, else a built-in or a module of the
-standard library, else (and where the task names it) a function of the program, which is called over
-the link. So nothing that the program patches, overrides or returns changes what a test means; and
-no line of a test exists in the program's process.
+Promises: a name in a test means what the task's own setup defines; else, if it is the task's entry
+point, a function of the program; else a built-in or a module of the standard library; else a
+function of the program. Those functions are called over the link. So nothing that the program
+patches, overrides or returns changes what a test means, and its process holds no line of a test.
 
-Where tests are plain (see `names.are_plain`), one checker serves up to 64 programs, one after the
-other; tests that could leave something behind in the process have one of their own for each
-program. All that a checker takes from a program are messages, of which the codec makes new built-in
-values. The link, the names and the values of a program are gone before the next one comes, and a
-checker with threads or much more memory than at first is replaced; a program whose checker dies
-under it after serving others is run once more, on a fresh one. A program that took the checker over
-could pass itself and the programs after it in the group, and read their tests; it could reach
-nothing else, for the checker has no more rights than a program. It would need an error in the C
-code of Python's json, int, float or Decimal.
+If the tests are plain (see `names.are_plain`), one checker serves up to 64 programs, one after the
+other. Other tests could leave changes behind, so each program gets a new checker. A checker takes
+only messages from a program, and the codec builds new built-in values from them. The link, names
+and values of a program are deleted before the next program. A checker that has started threads or
+uses much more memory than at first is replaced. If a checker dies, its program is run once more,
+on a new checker. A program that took over the checker could pass itself and the programs after it
+in the group, and read their tests. It could reach nothing else, since a checker has no more rights
+than a program. To take it over needs an error in the C code of Python's json, int, float, Decimal.
 
-What is not covered: such an error; a test that calls the program and then compares nothing passes;
-a weak test stays weak.
+What is not covered: such an error; a weak test stays weak: for example, a test that calls the
+program and compares nothing passes.
 """
 
 import gc
@@ -34,15 +33,15 @@ from typing import Any
 
 from rewards.sandbox.link import Caller, LinkError, read_all
 
-CHECKER_PROGRAMS = 64  # that one checker serves at the most
+CHECKER_PROGRAMS = 64  # the most programs that one checker serves
 ORDERS = 3  # the descriptor on which programs come in and verdicts go out
-GROWTH_KB = 100_000  # a checker that has needed so much more memory serves no other program
+GROWTH_KB = 100_000  # a checker whose peak memory has grown by more is replaced
 REASON_LENGTH = 300
 NEVER_CALLED = "this test never called the program, so it shows nothing"
 
 
 def check() -> None:
-    """Serve one program after the other, each with a link and its tests, until no more comes."""
+    """Serve programs one by one until the trainer closes; each comes as a link and its tests."""
     orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=ORDERS)
     gc.enable()
     at_first = _memory_kb()
@@ -62,7 +61,7 @@ def check() -> None:
 
 
 def _check_program(link: int, job: dict) -> None:
-    """Report one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
+    """Report `[passed, reason]` for each test, or one `[null, reason]` if no test can run."""
     caller = Caller(link)
     try:
         caller.wait()
@@ -81,7 +80,7 @@ def _memory_kb() -> int:
 
 
 def _scope(caller: Caller, job: dict) -> dict[str, Any]:
-    """The values of the names in the tests, before the setup adds its own."""
+    """The global names of the tests and their values; the setup then adds its own."""
 
     def function(name: str) -> Any:
         return lambda *arguments, **keywords: caller.call(name, arguments, keywords)
@@ -93,7 +92,7 @@ def _scope(caller: Caller, job: dict) -> dict[str, Any]:
 
 
 def _outcome(test: CodeType, scope: dict[str, Any], caller: Caller) -> list:
-    """A test passes if it called the program, raised nothing, and the program is still there."""
+    """Run a test: it passes if it calls the program, raises nothing and the program still runs."""
     before = caller.calls
     try:
         exec(test, scope)

@@ -1,28 +1,28 @@
-"""Time that counts towards a limit: of the processor, and on the wall.
+"""Measure the time that counts towards a limit: processor time and wall time.
 
-    processor_seconds(pid)      # 1.25, of all threads of a process
+    processor_seconds(pid)      # 1.25, summed over the threads of a process
     clock = Clock()
-    clock.seconds()             # called at least every half second while somebody waits
+    clock.seconds()             # the caller reads it at least every half second
 
-Promises: next to other work on its core a program has no less time than alone, up to the limit on
-the wall; where the whole job is stopped (a suspended batch job, a frozen container), it has the
-time that it had left when it goes on: a stop counts as `STILL_S` at the most.
+Promises: other work on its core takes no processor time from a program; only the limit on wall time
+ends it earlier. If the whole job is stopped (a suspended batch job, a frozen container), the stop
+counts as `STILL_S` at most, so the program keeps the time that it had left.
 """
 
 import contextlib
 import time
 
-STILL_S = 1.0
+STILL_S = 1.0  # a longer gap between two readings means that this process was stopped
 
 
 class Clock:
-    """Seconds on the wall in which this process could run."""
+    """Wall time without the time in which this process was stopped."""
 
     def __init__(self) -> None:
         self._counted, self._read = 0.0, time.monotonic()
 
     def seconds(self) -> float:
-        """How many have counted so far."""
+        """The seconds counted so far."""
         now = time.monotonic()
         self._counted += min(now - self._read, STILL_S)
         self._read = now
@@ -30,7 +30,7 @@ class Clock:
 
 
 def processor_seconds(pid: int | None) -> float:
-    """What a process has used so far; 0.0 of none, or where the kernel does not say."""
+    """Processor time that a process has used; 0.0 without a process or if the kernel refuses."""
     with contextlib.suppress(OSError):
-        return time.clock_gettime((~pid << 3) | 2) if pid else 0.0  # the kernel's name of its clock
+        return time.clock_gettime((~pid << 3) | 2) if pid else 0.0  # its clock's id in the kernel
     return 0.0

@@ -1,23 +1,23 @@
-"""Plain values as data for JSON, and back as exact built-in types: what program and tests exchange.
+"""Encode plain values as data for JSON, and decode them to exact built-in types.
 
     row = [1]
     encode((row, row), [])                      # {"t": [[1], {"=": 0}]}
     one, other = decode({"t": [[1], {"=": 0}]}, [])     # ([1], [1]), and `one is other`
 
-Lists, dicts and other containers that can change are numbered in the order in which they come, and
-the second time a number stands for one. `known` holds them by number: a reply that continues the
-`known` of its request so speaks of the caller's own arguments.
+The tests and the program exchange values in this form. Mutable containers (lists, dicts, ...) are
+numbered in the order in which they are met. A container that is met again is sent as its number.
+`known` lists the containers by number. A reply goes on with the `known` of its request, so it can
+refer to the caller's own arguments.
 
-Promises: `decode` builds only the types listed here, never calls anything that the data name, and
-answers any data with a value or `CodecError`, in time linear in their size (but for the hashing of
-keys). A value of a subclass is sent as the built-in type under it: a `Counter` arrives as a `dict`,
-a named tuple as a `tuple`; a time with a zone as one with its offset from UTC. An iterator is run
-to its end, at most `MOST_ITEMS` values, and arrives as one over these; where it was cut off, going
-further is an error. Of another object of a program only its truth arrives, as an `Opaque`.
+Promises: `decode` builds only the types listed here and never calls anything that the data name.
+For any data it returns a value or raises `CodecError`, in time linear in their size (except for the
+hashing of keys). An instance of a subclass is sent as its built-in base: a `Counter` as a `dict`, a
+named tuple as a `tuple`. A time zone is sent as its offset from UTC. An iterator is sent as its
+first `MOST_ITEMS` values; if it had more, the receiver gets an error when it reads past them. Any
+other object of the program arrives as an `Opaque`, which tells only whether the object is true.
 
-What is not covered: keys with equal hashes make a `dict` slow (the time limit is the answer to
-that); order and extra methods of subclasses are lost; a generator knows nothing of what happens
-after the call.
+What is not covered: keys with equal hashes make a `dict` slow (the time limit ends that); the order
+and methods of a subclass are lost; the values of a generator are all computed during the call.
 """
 
 import builtins
@@ -33,7 +33,7 @@ from typing import Any
 MAX_DEPTH = 150
 MOST_ITEMS = 10_000
 SMALL = 1 << 53  # integers below it are the same in every reader of JSON
-DIGITS = 40_000  # hexadecimal digits of an integer
+DIGITS = 40_000  # the most hexadecimal digits of an integer
 OPAQUE = "the program returned an object, not a plain value"
 
 
@@ -42,7 +42,7 @@ class CodecError(Exception):
 
 
 class Opaque:
-    """An object of the program. To compare, order or show it is an error, not False."""
+    """An object of the program. Comparing, ordering or printing it raises `TypeError`."""
 
     __slots__ = ("_truth",)
 
@@ -63,7 +63,7 @@ class Opaque:
 
 
 def _of(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
-    """Build from parts of exactly these types, as many as there are types."""
+    """Wrap `build` so that it takes a list of parts of exactly these types, else raises."""
 
     def checked(parts: list) -> Any:
         if tuple(map(type, parts)) != kinds:
@@ -89,7 +89,7 @@ def _iterator(parts: list) -> Iterator:
 _names = "bool int float complex str bytes bytearray list tuple set frozenset dict range type"
 TYPES = {name: getattr(builtins, name) for name in _names.split()}
 KEYS, ITEMS, VALUES = type({}.keys()), type({}.items()), type({}.values())
-# Type: (tag, JSON type of its parts, parts of a value, value of the parts).
+# Type: (tag, JSON type of its parts, function from value to parts, function from parts to value).
 PLAIN: dict[type, tuple[str, type, Callable, Callable]] = {
     tuple: ("t", list, tuple.__iter__, tuple),
     frozenset: ("f", list, frozenset.__iter__, frozenset),
@@ -109,8 +109,8 @@ PLAIN: dict[type, tuple[str, type, Callable, Callable]] = {
     ITEMS: ("i", list, list, lambda items: dict(items).items()),
     VALUES: ("v", list, list, lambda values: dict(enumerate(values)).values()),
 }  # fmt: skip
-# Containers that can change, which are numbered: (tag, parts of one). The methods are those of the
-# base, so that nothing of a subclass is called.
+# Mutable containers, which are numbered: (tag, function from container to parts). It calls the
+# methods of the built-in base, so that no method of a subclass runs.
 SHARED: dict[type, tuple[str, Callable]] = {
     list: ("l", list.__iter__),
     dict: ("d", lambda value: (part for pair in dict.items(value) for part in pair)),
@@ -119,7 +119,7 @@ SHARED: dict[type, tuple[str, Callable]] = {
     bytearray: ("B", bytearray.__iter__),
     array: ("a", lambda value: (value.typecode, *array.tolist(value))),
 }
-# Tag: (JSON type of the parts, value of the parts).
+# Tag: (JSON type of the parts, function from parts to value).
 BUILDERS = {tag: (parts, build) for tag, parts, _, build in PLAIN.values()} | {
     "n": (str, _integer),
     "u": (str, lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass")),
@@ -139,12 +139,12 @@ BASES = {
 
 
 def parts_of(container: Any) -> list:
-    """What a container holds: of a dict its keys and values in turn, of an array its type too."""
+    """The parts of a container: for a dict keys and values in turn, for an array its type first."""
     return list(SHARED[_shared_type(container)][1](container))
 
 
 def replace_parts(container: Any, parts: Sequence) -> None:
-    """Let a container hold these parts and no others."""
+    """Replace the content of a container by these parts."""
     if isinstance(container, array):
         container[:] = array(parts[0], parts[1:])
         return
@@ -169,9 +169,9 @@ def _shared_type(value: Any) -> type | None:
 
 
 def encode(value: Any, known: list, has_objects: bool = False) -> Any:
-    """The data of a value; containers that can change are added to `known`.
+    """Return the data of a value, and add its mutable containers to `known`.
 
-    `has_objects`: what has no tag is sent as its truth, and is no error.
+    `has_objects`: send an object of any other type as its truth value instead of raising an error.
     """
     numbers = {id(container): number for number, container in enumerate(known)}
 
@@ -215,7 +215,7 @@ def encode(value: Any, known: list, has_objects: bool = False) -> Any:
 
 
 def decode(data: Any, known: list) -> Any:
-    """The value of an encoding; containers that can change are added to `known`."""
+    """Return the value of encoded data, and add its mutable containers to `known`."""
     try:
         return _value(data, known, 0)
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -248,7 +248,7 @@ def _value(data: Any, known: list, depth: int) -> Any:
 
 
 def _utf8_or_hex(text: str) -> Any:
-    """The text, or what stands for one with lone surrogates."""
+    """The text itself, or its bytes in hex if it has lone surrogates, which UTF-8 cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:

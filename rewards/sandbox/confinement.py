@@ -1,19 +1,19 @@
-"""Rights taken from a child of the zygote before it runs a line that a model wrote. A function a
-promise.
+"""Take rights from a child of the zygote before it runs model-written code. Each function below
+takes one kind of right.
 
     chosen = seccomp.assemble(seccomp.program())                        # once, in the zygote
     confine(Limits(uid=60001, seconds=10, parent=1234), chosen)         # in a child
 
-In this order, since each step needs rights that a later one takes away: user, dumping and death
-with the parent (a change of user clears both), limits, seccomp. Any step that fails raises: the
-child must then end, unused.
+The order is fixed, since each step needs rights that a later step takes away: user, then dumping
+and death with the parent (a change of user clears both), limits, seccomp. A step that fails raises
+an error, and the child must then end without running a program.
 
-What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on
-threads does not bind, and memory alone ends a bomb of threads; where an ordinary user has no user
-namespaces (in most containers), a program that makes threads past libc can use up the room of those
-that run next to it; bugs of the kernel, timing, the memory bus and caches. Two programs that want
-to can pass each other words by process numbers, which tell how many threads were made in between.
-The memory limit is one of addresses and is per process, not a share of the machine's.
+What is not covered: if root cannot change user (no capabilities, a user namespace), the limit on
+threads has no effect, and only the memory limit stops a bomb of threads. If an ordinary user has no
+user namespaces (in most containers), a program that makes threads without libc can use up the
+threads of the programs next to it. Bugs of the kernel, timing, the memory bus and caches. Two
+programs can signal each other by thread ids, which show how many threads were made in between. The
+memory limit counts addresses of one process; it is no share of the machine's memory.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ from rewards.sandbox.libc import capset, check, prctl, unshare
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 MEMORY_BYTES = 1 << 30
 OPEN_FILES = 64
-OUTPUT_BYTES = 1 << 20  # of each file that a program writes to, which are its outputs alone
-UNCONFINED_EXIT = 96  # of a child for which this failed
+OUTPUT_BYTES = 1 << 20  # limit of each file; a program can write only to its outputs
+UNCONFINED_EXIT = 96  # exit code of a child that could not be confined
 THREADS = 64
 CLONE_NEWUSER = 0x10000000
-COUNTED_S = 0.5  # how long a count of a user's threads is good
+COUNTED_S = 0.5  # how long a count of a user's threads is used before it is taken anew
 
 _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 
 
 class Limits(NamedTuple):
-    """`uid`: None to stay who we are; `seconds` of processor time; `tasks`: the user's threads."""
+    """`uid`: None keeps the user; `seconds`: processor time; `tasks`: threads of the user."""
 
     uid: int | None
     seconds: float
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
 
 
 def confine(limits: Limits, chosen: seccomp.Filter | None) -> None:
-    """Every promise, for good; without a filter the user, his death and the limits alone."""
+    """Take all rights for good. Without a filter: only user, death with the parent and limits."""
     if limits.uid is not None:
         drop_user(limits.uid)
     if chosen is not None:
@@ -62,7 +62,7 @@ def confine(limits: Limits, chosen: seccomp.Filter | None) -> None:
 
 
 def drop_user(uid: int) -> None:
-    """Become a user that owns nothing, in no group, with no way back."""
+    """Become, for good, a user that owns nothing and has no other group."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -71,28 +71,28 @@ def drop_user(uid: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """No capability of root is left, even where the user could not be changed."""
+    """Drop every capability of root, which matters if the user could not be changed."""
     check(capset(*_NO_CAPABILITIES), "capset")
 
 
 def forbid_dumping() -> None:
-    """Others of the same user can neither trace it nor read its memory; it leaves no core."""
+    """Stop other processes of this user from tracing this one, and its core dumps."""
     check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")
 
 
 def count_threads_apart() -> bool:
-    """From now on, the limit on the threads of our children counts theirs and ours, and no others
-    of this user.
+    """Enter a user namespace, in which the limit on threads counts only this process and its
+    children, not the user's other processes.
 
-    False where it cannot: the container refuses user namespaces, or the kernel (before 5.14) counts
-    across them.
+    Return False if that fails: the container refuses user namespaces, or the kernel (before 5.14)
+    counts across them. A child tries it first.
     """
     child = os.fork()
     if not child:
         is_apart = False
         try:
             check(unshare(CLONE_NEWUSER), "a user namespace")
-            # Of which who started us would be one.
+            # Counted across namespaces, trainer, zygote and child are 3: the fork then fails.
             resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
             grandchild = os.fork()
             if not grandchild:
@@ -104,14 +104,14 @@ def count_threads_apart() -> bool:
 
 
 def die_with(parent: int) -> None:
-    """The kernel kills this process when its parent ends, whatever either is doing."""
+    """Ask the kernel to kill this process when its parent ends."""
     check(prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "death with the parent")
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # the parent ended before we asked
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def limit_resources(seconds: float, tasks: int) -> None:
-    """Hard limits on memory, processor time, output, files and threads; no core."""
+    """Set hard limits on memory, processor time, output, files and threads; no core dumps."""
     wanted = {
         resource.RLIMIT_AS: MEMORY_BYTES,
         resource.RLIMIT_CPU: math.ceil(seconds),
@@ -130,7 +130,7 @@ def limit_resources(seconds: float, tasks: int) -> None:
 
 
 def tasks_of_user() -> int:
-    """How many threads this user has now: the limit on threads counts those of every process."""
+    """The number of threads of this user, in all processes, as the limit on threads counts."""
     count = 0
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):

@@ -1,8 +1,9 @@
-"""A program and its tests, run in a slot: the checker decides on asserts, output is compared here.
+"""Run a program with its tests in a slot, and decide the outcome. The checker decides on asserts;
+printed output is compared here.
 
-Promises: `pass` needs a line of the checker for every test (or the expected output, and exit code
-0, of every case); whatever the program can cause is `fail` with a reason; only our own failure is
-`infra`.
+Promises: `pass` needs a line of the checker for every test, or for every case the expected output
+and exit code 0. Whatever the program can cause is `fail` with a reason. Only a failure of the
+sandbox itself is `infra`.
 
 What is not covered: a program that knows the tests by heart.
 """
@@ -18,17 +19,17 @@ from rewards.sandbox.slot import Ends, Ran, Slot, Times
 
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
-WALL = 2.0  # times its processor time a program may take on the wall
-LEAST_S = 0.05  # in which a program starts
+WALL = 2.0  # the limit on wall time is this many times the limit on processor time
+LEAST_S = 0.05  # given to each case at least, since a program needs it to start
 PROGRAM_BYTES = 1 << 20
-SIGNALS = {number.value: number.name for number in signal.Signals}  # not the real-time ones
+SIGNALS = {number.value: number.name for number in signal.Signals}  # not every real-time one
 
 
 class Outcome(NamedTuple):
-    """The outcome of a program. `status` is pass, fail or infra (our failure: not a grade).
+    """The outcome of a program. `status` is pass, fail or infra (the sandbox failed: no grade).
 
     `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the
-    program printed, at most 1 MiB; `seconds` is the time on the wall.
+    program printed, at most 1 MiB; `seconds` is wall time.
     """
 
     status: str
@@ -39,9 +40,9 @@ class Outcome(NamedTuple):
 
 
 class Asserts(NamedTuple):
-    """`tests` are Python texts, run in order after `setup` in a process of their own.
+    """`tests` are Python texts, run in order after `setup`, in a process without the program.
 
-    `timeout_s` is the processor time of program and tests; on the wall they have twice as long.
+    `timeout_s` limits the processor time of program and tests together; wall time may be twice it.
     """
 
     program: str
@@ -52,7 +53,10 @@ class Asserts(NamedTuple):
 
 
 class Stdio(NamedTuple):
-    """`cases` are pairs (stdin, expected stdout), a process each, all within `timeout_s`."""
+    """`cases` are pairs (stdin, expected stdout), each run in a new process.
+
+    `timeout_s` limits the processor time of all cases together; wall time may be twice it.
+    """
 
     program: str
     cases: Sequence[tuple[str, str]]
@@ -63,7 +67,7 @@ Job = Asserts | Stdio
 
 
 def tests_of(job: Job) -> Sequence:
-    """The tests of a job of either kind; `ValueError` where there are none, or no time."""
+    """The tests or cases of a job; `ValueError` if there are none or the time limit is invalid."""
     tests = job.tests if isinstance(job, Asserts) else job.cases
     if not tests or isinstance(tests, str):
         raise ValueError(f"no tests, or one text in place of a list of them: {tests!r:.100}")
@@ -75,7 +79,7 @@ def tests_of(job: Job) -> Sequence:
 
 
 def run_job(slot: Slot, job: Job) -> Outcome:
-    """Run in this slot; `ZygoteDied` where that is not the program's doing."""
+    """Run a job in this slot; raise `ZygoteDied` for a failure that the program did not cause."""
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
         none = (False,) * len(tests_of(job))
@@ -111,7 +115,7 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outco
             tests, limits = (there, ends.file(held)), Times(job.timeout_s, WALL * job.timeout_s)
             ran = slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
         if None not in ran.verdicts:
-            break  # else its checker ended, which may be another program's doing: once more
+            break  # None: the checker died, perhaps by an earlier program, so run once more
     return _asserts_outcome(job, ran)
 
 
@@ -127,7 +131,7 @@ def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
 
 
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
-    """Case by case; once the time of the program is used up, the others count as failed."""
+    """Run the cases in order; once the time is used up, the cases left count as failed."""
     passed, reason, output, seconds = [], "", b"", 0.0
     left = Times(job.timeout_s, WALL * job.timeout_s)
     for stdin, expected in job.cases:
@@ -152,7 +156,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
 
 
 def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
-    """Name what is wrong with a case; empty for nothing."""
+    """Say why a case failed; empty if it passed."""
     ended = _ended(ran, timeout_s)
     if ended.startswith("exited"):
         complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
@@ -164,7 +168,7 @@ def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
 
 
 def _ended(ran: Ran, timeout_s: float) -> str:
-    """Why a program ended early or badly, as far as the outside can tell; empty for neither."""
+    """Say why a program was stopped or failed, seen from outside; empty if it ended well."""
     if ran.has_flooded():
         return "output: more than 1 MiB"
     if ran.late:
@@ -179,7 +183,7 @@ def _timeout(timeout_s: float) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines without space at their ends, nor empty ones at the end: of `1 \\n\\n` `["1"]`."""
+    """Lines without trailing spaces and trailing empty lines: `1 \\n\\n` gives `["1"]`."""
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
     while lines and not lines[-1]:
         lines.pop()
@@ -194,5 +198,5 @@ def _outcome(passed: list[bool], reason: str, seconds: float, output: bytes) -> 
 
 
 def printable(text: str) -> str:
-    r"""Escape what a log or terminal may not show: `printable("\n")` is `"\\n"`."""
+    r"""Escape characters that a log or terminal may not show: `printable("\n")` is `"\\n"`."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,12 +1,10 @@
-"""The functions of libc that the confinement calls, looked up once, in the zygote, and not again in
-each child.
+"""The functions of libc that the confinement calls. The zygote looks them up once for all children.
 
-    check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")     # an OSError with the kernel's
-    reason where it refuses
+    check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")  # OSError if the kernel refuses
 
-Promises: a refusal of the kernel is never taken for an answer.
+Promises: a refusal by the kernel always raises an error.
 
-What is not covered: systems other than Linux, where a function that is missing is None.
+What is not covered: systems other than Linux. A function that libc does not have is None there.
 """
 
 import ctypes
@@ -29,33 +27,32 @@ prctl = _function("prctl", ctypes.c_int, *[ctypes.c_ulong] * 4)
 capset = _function("capset", ctypes.c_char_p, ctypes.c_char_p)
 syscall = _function("syscall")
 unshare = _function("unshare", ctypes.c_int)
-# Keeps Python's lock, which the child then holds as well.
+# `PyDLL` keeps the GIL during the call, so the child holds it as well.
 _fork = ctypes.PyDLL(None, use_errno=True).fork
 
 
 def check(answer: int, call: str) -> int:
-    """The answer of a call, or an error where it is negative."""
+    """Return the answer of a libc call; raise `OSError` if it is negative."""
     if answer < 0:
         raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")
     return answer
 
 
 def forbid_new_privileges() -> None:
-    """Nothing run by this process gains rights, which seccomp wants first."""
+    """Stop this process from ever gaining rights; seccomp requires that first."""
     check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
 
 
 def close_from(first: int) -> None:
-    """Close every descriptor from this one on, in one call where the kernel has it."""
+    """Close all descriptors >= `first`, in one call if the kernel has one."""
     if syscall(CLOSE_RANGE, first, LAST, 0) < 0:  # an old kernel, or a container that refuses it
         os.closerange(first, 4096)
 
 
 def fork() -> int:
-    """`os.fork` for a process of one thread, without the repair of Python's locks and weak
-    references.
+    """Fork a process that has one thread, faster than `os.fork`.
 
-    Nothing in the zygote needs it, and it makes each child copy some forty pages. Random numbers
-    are the caller's part.
+    `os.fork` also repairs Python's locks and weak references. The zygote does not need that, and it
+    makes each child copy some forty pages. The child must seed `random` itself.
     """
     return check(_fork(), "fork")

@@ -1,17 +1,17 @@
-"""Calls from the tests to the program, over one stream socket between two processes that do not
-trust each other.
+"""Call the program's functions from the tests, over one stream socket between two processes that do
+not trust each other.
 
     Caller(stream).call("add", (1, 2), {})      # in the checker
     serve(stream, {"add": add})                 # in the worker, until the checker closes
 
-Promises: the program answers calls and can ask for nothing. Whatever it sends is a plain value (see
-`codec`), an exception of a built-in type or of one that the tests name, or `LinkError`. What the
-call changed in its arguments is changed in the caller's own. An exception that means something to a
-loop (`StopIteration`, `GeneratorExit`) or ends a process arrives as another one; `SystemExit` as
-itself for a test that names it.
+Promises: the program answers calls and cannot make any. Whatever it sends arrives as a plain value
+(see `codec`), as an exception of a built-in type or of a type that the tests name, or as
+`LinkError`. If a call changes its arguments, the caller's own objects change too. An exception that
+would end a loop (`StopIteration`, `GeneratorExit`) or a process arrives as another type.
+`SystemExit` arrives as itself only for a test that names it.
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
-Refused though they may be right: functions, coroutines and objects as arguments or results.
+Functions, coroutines and objects are refused as arguments or results, even in a correct program.
 """
 
 import builtins
@@ -26,36 +26,36 @@ from rewards.sandbox.codec import CodecError, decode, encode, parts_of, replace_
 
 MAX_BYTES = 8 << 20
 LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
-# Made once, which `json.dumps` does in each call.
+# Made once: `json.dumps` with separators would make an encoder in each call.
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LinkError(BaseException):
-    """The program is gone, or broke the rules: no `except Exception` of a test swallows it."""
+    """The program is gone or broke the rules. A test cannot catch it by `except Exception`."""
 
 
 class ProgramEnded(BaseException):
-    """The program wanted to end (SystemExit, KeyboardInterrupt), which no test may want."""
+    """The program raised KeyboardInterrupt, or a SystemExit that the test does not name."""
 
 
 class RemoteError(Exception):
-    """An exception of the program that has no counterpart here."""
+    """An exception of the program whose type does not exist in the checker."""
 
 
 # --------------------------------------------------------------------------- the two ends
 
 
 class Caller:
-    """The end of the tests. `own` are the names among which exceptions of the program may be."""
+    """The end for the tests. `own`: their names, among which exception types are looked up."""
 
     def __init__(self, stream: int):
         self.stream = stream
         self.own: Mapping[str, Any] = {}
         self.calls = 0
-        self.ended = False  # the program is gone, whatever a test makes of the error
+        self.ended = False  # the program is gone, even if the test caught that error
 
     def wait(self) -> None:
-        """Until the program has run and can be called; its exception where it failed."""
+        """Wait until the program has run and can be called; raise its exception if it failed."""
         kind, names, message = self._receive()
         if kind == "failed":
             raise received(names, message)
@@ -63,7 +63,7 @@ class Caller:
             raise LinkError("no message")
 
     def call(self, name: str, arguments: tuple, keywords: dict[str, Any]) -> Any:
-        """The result of a function of the program, or its exception."""
+        """Call a function of the program; return its result or raise its exception."""
         known: list = []
         request = encode((arguments, tuple(keywords.items())), known)
         mine = len(known)
@@ -95,7 +95,7 @@ class Caller:
 
 
 def serve(stream: int, names: dict[str, Any], flush: Callable[[], None]) -> None:
-    """Answer calls of `names` until the caller closes; `flush` is called before each answer."""
+    """Answer calls to `names` until the caller closes; call `flush` before each answer."""
     while (message := receive(stream)) is not None:
         known: list = []
         arguments, keywords = decode(message[1], known)
@@ -106,7 +106,7 @@ def serve(stream: int, names: dict[str, Any], flush: Callable[[], None]) -> None
             result = names[message[0]](*arguments, **dict(keywords))
             kind, answer = "value", encode(result, known, has_objects=True)
         except BaseException as error:
-            del known[len(before) :]  # what an answer that could not be sent has added
+            del known[len(before) :]  # containers added by an answer that could not be sent
             kind, answer = "error", encode(described(error), known)
         flush()
         try:
@@ -167,12 +167,12 @@ def _read(stream: int, size: int) -> bytes | None:
 
 
 def described(error: BaseException) -> list:
-    """Names of the types of an exception, nearest first, and its message.
+    """The names of an exception's type and its bases, nearest first, and its message.
 
-    A dot stands before the name of a type that is not built in.
+    The name of a type that is not built in starts with a dot.
     """
     try:
-        # A KeyError shows its argument's repr, and would do so once more over there.
+        # `str` of a KeyError quotes its argument, and the checker would quote it again.
         is_quoted = isinstance(error, KeyError) and len(error.args) == 1
         message = str(error.args[0] if is_quoted else error)[:1000]
     except BaseException:
@@ -182,8 +182,8 @@ def described(error: BaseException) -> list:
 
 
 def received(names: Any, message: Any, own: Mapping[str, Any] | None = None) -> BaseException:
-    """The exception to raise for one of the program: a built-in one, or one of our `own` that is
-    called as it is there, else `RemoteError`. `SystemExit` arrives where it is among our own.
+    """The exception to raise in the checker for an exception of the program: of the first type in
+    `names` that is built in or found in `own`, else `RemoteError`. `SystemExit` must be in `own`.
     """
     text, own = message if type(message) is str else "", own or {}
     for name in names if type(names) is list else []:
@@ -199,7 +199,7 @@ def received(names: Any, message: Any, own: Mapping[str, Any] | None = None) -> 
         try:
             return kind(text)
         except Exception:
-            continue  # of types that want more than a text the next one
+            continue  # the type needs more than a text: try the next
     return RemoteError(text)
 
 

@@ -1,15 +1,15 @@
-"""What can be told of tests by reading them: the functions that the program must define, modules
-that are used without an import, and whether a test could leave something behind.
+"""Read tests without running them: which functions the program must define, which modules the tests
+use without an import, and whether a test could change something for the tests after it.
 
     names_of(["assert area(2) == math.pi * 4"])     # Names(program=('area',), modules=('math',))
     names_of(["assert sum(10, 15) == 6"])           # Names(program=('sum',), modules=())
-    are_plain(["math.pi = 3"])                      # False: the next test has another pi
+    are_plain(["math.pi = 3"])                      # False: it changes pi for the next test
 
-Promises: tests are compiled here, once for all programs of a task, and never run; their asserts are
-in force whatever the flags of this Python.
+Promises: tests are compiled here, once for all programs of a task, and never run. Their asserts are
+kept even under `python -O`.
 
-What is not covered: a function that is called like a built-in that the tests use too; the task then
-names it itself, as `entry_point`.
+What is not covered: a function of the program that has the name of a built-in which the tests also
+use. The task must then give its name as `entry_point`.
 """
 
 import ast
@@ -20,22 +20,22 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import NamedTuple
 
-# Nothing that a test does with these by calling their functions changes what another test means.
+# A test that only calls functions of these modules cannot change what another test means.
 _harmless = """
     math cmath numbers fractions statistics random string re textwrap unicodedata json copy
     operator itertools functools collections heapq bisect typing datetime time hashlib
 """
 PLAIN_MODULES = frozenset(_harmless.split())
-# By these a test could change things that its own text does not name.
+# With these a test could change things that its own text does not name.
 _reaching = """
     setattr delattr getattr vars globals locals exec eval compile open input breakpoint register
 """
 REACHING = frozenset(_reaching.split())
-RAISES = ("raises", "assertRaises")  # of pytest and of unittest
+RAISES = ("raises", "assertRaises")  # in pytest and in unittest
 
 
 class Names(NamedTuple):
-    """`errors`: exceptions that the tests catch and the program is to define."""
+    """`errors`: exceptions that the tests catch and the program must define."""
 
     program: tuple[str, ...]
     modules: tuple[str, ...]
@@ -45,7 +45,7 @@ class Names(NamedTuple):
 def names_of(
     tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None
 ) -> Names:
-    """The names to ask the program for, and modules to import; `SyntaxError` for bad tests."""
+    """The names that the program must define, and modules to import; may raise `SyntaxError`."""
     named = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
     return _names_of(tuple(tests), setup, named)
 
@@ -68,8 +68,8 @@ def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Nam
 
 
 def are_plain(tests: Sequence[str], setup: str = "") -> bool:
-    """Whether these tests change nothing but variables of their own, by what they are made of:
-    they import only what is known to be harmless, and store to no attribute.
+    """Whether these tests can change only their own variables: they use only harmless modules, no
+    name that reaches further, and assign to no attribute.
     """
     return all(_is_plain(text) for text in (setup, *tests))
 
@@ -100,7 +100,7 @@ def _reaches_out(node: ast.AST) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def compiled(text: str, name: str) -> CodeType:
-    """Code of a setup or test, as the checker runs it; else `SyntaxError` or `ValueError`."""
+    """Compile a setup or test for the checker; may raise `SyntaxError` or `ValueError`."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
             raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
@@ -125,7 +125,7 @@ def _called(trees: list[ast.Module]) -> list[str]:
 
 
 def _called_in_all(tests: list[ast.Module], bound: set[str]) -> tuple[str, ...]:
-    """For a program that is called like a built-in: the first that every test calls."""
+    """The first name that every test calls, for a function with the name of a built-in."""
     everywhere = [
         name
         for name in _called(tests)
@@ -135,7 +135,7 @@ def _called_in_all(tests: list[ast.Module], bound: set[str]) -> tuple[str, ...]:
 
 
 def _bound(tree: ast.Module) -> set[str]:
-    """Every name that the code itself gives a meaning, in whatever scope."""
+    """Every name that the code itself defines or assigns, in any scope."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

@@ -1,16 +1,15 @@
-"""`Sandbox`: runs model-written programs against tests, isolated, on all cores that this rank may
-use.
+"""`Sandbox`: runs model-written programs against tests, in isolation, on all cores of this rank.
 
     with Sandbox() as sandbox:
         sandbox.run_asserts("def f(x): return 2 * x", ["assert f(2) == 4"]).status      # 'pass'
         sandbox.run_stdio("print(int(input()) * 2)", [("2", "4")]).status               # 'pass'
 
-Promises: it starts no program before its self-test has passed: sealed, a program has no file
-system, no network and no other process; where that does not hold, it refuses. `unsafe` isolates
-nothing: it is a choice, and logged at each start. Batches keep all workers busy; every call works
-from any thread or forked process; nothing is left 0.5 s after.
+Promises: a `sealed` program has no file system, no network and no other process. A self-test checks
+that before the first program; if it fails, the sandbox refuses to run any. `unsafe` isolates
+nothing: the user must choose it, and each start logs it. Batches keep all workers busy. Every call
+works from any thread or forked process. No process of a call is left 0.5 s after it.
 
-What is not covered: the confined programs share the processor with the trainer; see `confinement`.
+What is not covered: the programs share the processor with the trainer; see also `confinement`.
 """
 
 import atexit
@@ -51,7 +50,7 @@ _shared_lock = threading.Lock()
 
 
 def worker_count() -> int:
-    """How many programs this rank may run at a time: its share of the cores, at least 1."""
+    """How many programs this rank runs at a time: its share of the cores, at least 1."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, len(_cores()) // max(1, int(ranks) if ranks.isdigit() else 1))
 
@@ -64,16 +63,16 @@ def _cores() -> list[int]:
 
 
 class SandboxError(RuntimeError):
-    """Programs cannot be isolated here: which probes came through."""
+    """Programs cannot be isolated here; the message names the probes that came through."""
 
 
 class Sandbox:
     """A pool of zygotes, started by the first call or by `with`.
 
     Args:
-        isolation: sealed, or unsafe, which isolates nothing.
-        packages: installed packages that programs may import next to the standard library; of one
-            that imports parts of itself later, the parts too, such as `numpy.random`.
+        isolation: `sealed`, or `unsafe`, which isolates nothing.
+        packages: installed packages that programs may import besides the standard library. Name a
+            submodule too if its package does not import it at once, such as `numpy.random`.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Sandbox:
     # ------------------------------------------------------------------ programs
 
     def run_batch(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """The outcome of each job, in order, all workers at work."""
+        """Run jobs on all workers; return their outcomes in the order of the jobs."""
         for job in jobs:
             tests_of(job)
         self.start()
@@ -103,17 +102,17 @@ class Sandbox:
             _end_checkers(slots)
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
-        """One program against tests, with the options of `Asserts`."""
+        """Run one program against tests, with the options of `Asserts`."""
         return self.run_batch([Asserts(program, tests, **options)])[0]
 
     def run_stdio(
         self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S
     ) -> Outcome:
-        """One program, started afresh for each pair (stdin, expected stdout)."""
+        """Run one program, started anew for each pair (stdin, expected stdout)."""
         return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
     def _run(self, job: Job) -> Outcome:
-        """In a free slot; where our machinery fails, once more, then `infra` for this job alone."""
+        """Run a job in a free slot. If its zygote fails, try once more, then return `infra`."""
         slots = self._slots
         slot = slots.get()
         try:
@@ -133,7 +132,7 @@ class Sandbox:
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Start, and test the isolation; `SandboxError` where it does not hold."""
+        """Start the sandbox and test the isolation; raise `SandboxError` if it does not hold."""
         with self._lock:
             if self._is_started:
                 return
@@ -152,11 +151,11 @@ class Sandbox:
             self._is_started = True
 
     def close(self) -> None:
-        """End every zygote, and with them all programs; the next call starts anew."""
+        """End every zygote and all programs; the next call starts new zygotes."""
         for slot in self._all:
             slot.retire()
         self._threads.shutdown(wait=False)
-        self._all = []  # what still runs in them closes them
+        self._all = []  # a call that still runs in a slot closes the slot
         self._forget()
 
     def __enter__(self) -> "Sandbox":
@@ -167,7 +166,7 @@ class Sandbox:
         self.close()
 
     def describe(self) -> str:
-        """The isolation in force, in words."""
+        """Describe the isolation in use, for the log."""
         if not self._all:
             return "not started"
         user = self._all[0].state.get("user", "kept")
@@ -176,8 +175,8 @@ class Sandbox:
     def _make_slots(self) -> None:
         for slot in self._all:
             slot.retire()
-        # Each on a core of its own, next to those of the other ranks: on one core, a zygote and its
-        # two children hand over to each other without a wait, and find their memory in its cache.
+        # Each slot has a core of its own, other than those of the other ranks. A zygote and its two
+        # children work in turn: on one core they do not wait, and share its cache.
         cores, rank = _cores(), os.environ.get("LOCAL_RANK", "0")
         first = self.workers * int(rank) if rank.isdecimal() else 0
         same = {"isolation": self.isolation, "packages": self.packages, "workers": self.workers}
@@ -188,7 +187,7 @@ class Sandbox:
             self._slots.put(slot)
 
     def _forget(self) -> None:
-        """Start from nothing: at first, after closing, and in a fork, which has no zygotes."""
+        """Reset the state: when made, after closing, and in a fork, which has no zygotes."""
         for slot in self._all:
             slot.disown()
         self._all = []
@@ -198,10 +197,10 @@ class Sandbox:
 
 
 def shared_sandbox(isolation: str = "sealed", packages: Sequence[str] = ()) -> Sandbox:
-    """The sandbox that all rewards of this process with the same wish share.
+    """The sandbox that all rewards of this process with the same settings share.
 
-    Who wishes no package gets the first that isolates: an evaluation runs programs where the reward
-    of its run does. `unsafe` is for those who ask for it.
+    A caller that asks for no packages gets the first sealed sandbox: so an evaluation uses that of
+    its run's reward. Only a caller that asks for `unsafe` gets it.
     """
     wish = (isolation, tuple(packages))
     with _shared_lock:
@@ -215,7 +214,7 @@ def shared_sandbox(isolation: str = "sealed", packages: Sequence[str] = ()) -> S
 
 
 def _folder_of(package: str) -> str:
-    """The folder in which Python finds a package."""
+    """The folder in which Python finds a package, to be put on `sys.path`."""
     spec = importlib.util.find_spec(package.partition(".")[0])
     if spec is None or not spec.origin:
         raise ValueError(f"package {package!r} is not installed: programs cannot import it")
@@ -224,7 +223,7 @@ def _folder_of(package: str) -> str:
 
 
 def _end_checkers(slots: queue.LifoQueue) -> None:
-    """Of the slots that are free: a checker is gone once no call runs, for the last finds all."""
+    """End the checkers of free slots. The last call finds all slots free: no checker stays."""
     free = []
     with contextlib.suppress(queue.Empty):
         while True:

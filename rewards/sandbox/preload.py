@@ -1,11 +1,11 @@
-"""What programs can import: modules that the zygote has in memory before it forks.
+"""The modules that programs can import: the zygote imports them before it forks.
 
-A program has no file system, so what is not named here cannot be imported. Each megabyte of modules
-makes a fork some 2 % slower: those that only reach for networks, processes, files or terminals are
-left out, and `ssl`, which asyncio would bring along.
+A program has no file system, so it can import no other module. Each megabyte of modules makes a
+fork some 2 % slower. So modules that are of use only with networks, processes, files or terminals
+are left out, and `ssl`, which asyncio would import.
 
-What is not covered: time zones, which are files; parts of a package that it imports later, unless
-they are named, as `numpy.random`; an extension that links to a library of the system.
+What is not covered: time zones, which are files; submodules that a package does not import at once,
+unless they are named, as `numpy.random`; an extension that links to a library of the system.
 """
 
 import importlib
@@ -29,12 +29,12 @@ LIBRARY = """
 
 
 def prepare(packages: dict[str, str]) -> None:
-    """Import the packages, by name and the folder that each is in, and what programs may use."""
+    """Import the packages (name -> folder that has the package) and the modules of `LIBRARY`."""
     sys.path += [folder for folder in dict.fromkeys(packages.values()) if folder not in sys.path]
     for name in packages:
         importlib.import_module(name)
-    sys.modules.setdefault("ssl", None)  # where no package wants it: an import of it fails
+    sys.modules.setdefault("ssl", None)  # unless a package has imported it, `import ssl` fails
     for name in LIBRARY.split():
-        # Not every Python has all of its modules.
+        # Some builds of Python lack a module, such as sqlite3.
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)

@@ -3,16 +3,16 @@
     template = assemble(program())      # once
     install(template)                   # in each child, for good: nothing takes it away
 
-Promises: what is not in the tables below is refused with EPERM: nothing that opens, looks up or
-changes a file, makes a process, runs a program, opens a socket, traces or reads another process or
-its clock, maps anonymous shared files, loads code into the kernel or changes a limit, priority or
-affinity of another process. A call under another architecture kills the process and one of the x32
-table is refused; threads yes, processes no; signals and limits reach the process itself only.
+Promises: a call that is not in the tables below is refused with EPERM. No allowed call opens, looks
+up or changes a file, makes a process, runs a program, opens a socket, traces or reads another
+process or its clock, maps anonymous shared files, loads code into the kernel or changes a limit,
+priority or affinity of another process. A call under another architecture kills the process; a call
+of the x32 table is refused. A program may make threads. Its signals and limits reach only itself.
 
-The kernel tries a new filter on every number there is, in each child: so the numbers are searched
-by halving, which is ready in three quarters of the time that one test after the other takes.
+In each child the kernel tries a new filter on every call number. So the filter finds a number by
+binary search, which takes three quarters of the time of a test for each number.
 
-What is not covered: what the calls that are allowed do wrong in the kernel.
+What is not covered: bugs of the kernel in the calls that are allowed.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ Numbers = dict[str, dict[str, int | None]]
 
 
 def _read(table: str) -> Numbers:
-    """A table of `name x86_64 aarch64`, three words a call; a dash where aarch64 has none."""
+    """Read a table of `name x86_64 aarch64`; a dash means that aarch64 lacks the call."""
     calls = zip(*[iter(table.split())] * 3, strict=True)
     return {
         name: {"x86_64": int(on_x86), "aarch64": None if on_arm == "-" else int(on_arm)}
@@ -55,13 +55,13 @@ ALWAYS = _read("""
     getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -
     epoll_pwait 281 22
 """)
-RECEIVING = _read("recvmsg 47 212")  # for the checker alone, which takes no program
+RECEIVING = _read("recvmsg 47 212")  # for the checker only, which receives descriptors
 CONDITIONAL = _read("""
     futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  clone 56 220  kill 62 129
     tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167  socketpair 53 199
     sendto 44 206  clock_nanosleep 230 115  clock_gettime 228 113  clock_getres 229 114
 """)
-ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc takes the older way
+ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc uses the older call
 CALLS = ALWAYS | RECEIVING | CONDITIONAL | ABSENT
 
 LOAD, JUMP, JEQ, JGE, JSET, AND, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -77,22 +77,22 @@ IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 PRCTL = (15, 16)  # the name of a thread
 MADVISE = (4, 8, 14, 15)  # what allocators ask for: DONTNEED FREE HUGEPAGE NOHUGEPAGE
 MSG_OOB = 1
-CLOCKS = 16  # the kernel's own have lower numbers
+CLOCKS = 16  # the system's clocks have lower numbers; those of processes do not
 AF_UNIX, SOCK_STREAM, SOCK_TYPES = 1, 1, 0xF
 MAP_STACK, STACK_BYTES = 0x20000, 8 << 20
-# WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET within the process, with or without
-# the clock's flag: a shared one reaches other programs.
+# WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET, with or without the flag for the
+# clock. Only private ones (0x80): a shared futex reaches other programs.
 FUTEX = tuple(op | 0x80 | clock for op in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100))
 if sys.version_info >= (3, 13):
-    FUTEX += (0, 9, 0x109)  # there, `pthread_join` waits for the kernel in this way
-OWN = 0x7FABCDEF  # beyond any process id; the child puts its own id there
+    FUTEX += (0, 9, 0x109)  # Python now calls `pthread_join`, whose futex is not private
+OWN = 0x7FABCDEF  # placeholder beyond any process id: `install` writes the own id there
 PR_SET_SECCOMP, FILTER = 22, 2
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
 class Filter(NamedTuple):
-    """A filter as the kernel reads it: its header, its code, and where in it the own id belongs."""
+    """A filter as the kernel reads it: header, code, and the places for the own process id."""
 
     header: ctypes.Array
     code: ctypes.Array
@@ -100,7 +100,7 @@ class Filter(NamedTuple):
 
 
 def machine() -> str:
-    """`x86_64` or `aarch64`; on any other, and on any system but Linux, an error."""
+    """`x86_64` or `aarch64`; `OSError` on another machine or a system other than Linux."""
     system, name = platform.system(), platform.machine()
     if system != "Linux" or name not in AUDIT_ARCH:
         built_for = " and ".join(AUDIT_ARCH)
@@ -109,9 +109,9 @@ def machine() -> str:
 
 
 def program(receives: bool = False) -> list[Instruction]:
-    """The instructions; `OWN` stands for the process's id.
+    """The instructions of the filter; `OWN` stands for the process's id.
 
-    `receives`: for the checker, which is handed descriptors.
+    `receives`: allow to receive descriptors, for the checker.
     """
     on = machine()
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
@@ -129,7 +129,7 @@ def program(receives: bool = False) -> list[Instruction]:
 
 
 def assemble(instructions: list[Instruction]) -> Filter:
-    """The instructions in memory that a child finds ready."""
+    """Pack the instructions in memory, once, so that a child need not."""
     packed = b"".join(struct.pack("HBBI", *line) for line in instructions)
     code = ctypes.create_string_buffer(packed, len(packed))
     header = struct.pack("HxxxxxxP", len(instructions), ctypes.addressof(code))
@@ -138,7 +138,7 @@ def assemble(instructions: list[Instruction]) -> Filter:
 
 
 def install(template: Filter) -> None:
-    """Put the filter over this thread, for good; an error where the kernel refuses."""
+    """Put this thread under the filter, for good; `OSError` if the kernel refuses."""
     for place in template.own:
         struct.pack_into("I", template.code, place, os.getpid())
     forbid_new_privileges()
@@ -147,7 +147,7 @@ def install(template: Filter) -> None:
 
 
 def _ranges(by_number: dict[int, list[Instruction]]) -> list[tuple[int, list[Instruction]]]:
-    """From which number on which answer is given: `{3: a}` is 0 refused, 3 `a`, 4 refused."""
+    """Pairs (first number, its answer): `{3: a}` gives 0 refused, 3 `a`, 4 refused."""
     refused = [(RET, 0, 0, REFUSE)]
     ranges: list[tuple[int, list[Instruction]]] = []
     for call in sorted({0, *by_number, *(call + 1 for call in by_number)}):
@@ -158,7 +158,7 @@ def _ranges(by_number: dict[int, list[Instruction]]) -> list[tuple[int, list[Ins
 
 
 def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """Find the range of a number by halving; every answer ends in a return."""
+    """Instructions that find a number's range by binary search and return its answer."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2
@@ -169,12 +169,12 @@ def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 
 # --------------------------------------------------------------------------- conditions
-# Each refuses the call where it does not hold, and goes on to the next line where it does.
+# Each condition refuses the call if it fails; if it holds, the next instruction runs.
 
 
 def _conditions() -> dict[str, list[Instruction]]:
     no_new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
-    # Clocks by number; a number with a process id in it is the processor time of another.
+    # Only system clocks: a larger number holds a process id and is the clock of that process.
     a_clock = [(LOAD, 0, 0, _low(0)), (JGE, 0, 1, CLOCKS), (RET, 0, 0, REFUSE)]
     return {
         "clone": _masked(_low(0), 0xFFFFFFFF ^ MUSL_FLAG, THREAD_FLAGS),
@@ -195,11 +195,11 @@ def _conditions() -> dict[str, list[Instruction]]:
         "futex": _one_of(_low(1), *FUTEX),
         "madvise": _one_of(_low(2), *MADVISE),
         "recvfrom": _without(_low(3), MSG_OOB),
-        # Without an address, and nothing out of band.
+        # Without an address and without out-of-band data.
         "sendto": [*_without(_low(3), MSG_OOB), *_one_of(_low(4), 0), *_one_of(_high(4), 0)],
-        # A pair within the process, for event loops.
+        # Event loops need a pair of sockets within the process.
         "socketpair": [*_one_of(_low(0), AF_UNIX), *_masked(_low(1), SOCK_TYPES, SOCK_STREAM)],
-        # No stack of a thread is small, so that memory limits their number.
+        # A thread's stack must be large, so that the memory limit also limits threads.
         "mmap": [
             (LOAD, 0, 0, _low(3)),
             (JSET, 0, 5, MAP_STACK),
@@ -213,7 +213,7 @@ def _conditions() -> dict[str, list[Instruction]]:
 
 
 def _low(argument: int) -> int:
-    """Where the lower half of an argument lies; of most arguments the kernel reads no more."""
+    """The offset of an argument's lower half, the only half of most that the kernel reads."""
     return 16 + 8 * argument
 
 

@@ -1,12 +1,11 @@
-"""The self-test: no program is run for a reward before a confined one was refused everything below.
+"""The self-test: before any model's program runs, a confined one must be refused all of this.
 
-    misses(run)         # [] where all is well, else what came through, in words
+    misses(run)         # [] if all is well, else the probes that went wrong, in words
 
-The probes are functions of one program, each harmless where it succeeds; the checker asks for them
-one by one, so a refusal is a value that came back over the same way as any result of a model's
-program.
+The probes are functions of one program. Each is harmless if it succeeds. The checker calls them one
+by one, so their results come back in the same way as those of a model's program.
 
-What is not covered: a probe shows that one door is shut, not that there is no other.
+What is not covered: a probe shows that one way out is closed, not that there is no other.
 """
 
 import os

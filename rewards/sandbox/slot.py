@@ -1,12 +1,11 @@
-"""One zygote seen from the trainer: starts it, hands it descriptors, collects what its children
-write.
+"""The trainer's side of one zygote: start it, send it descriptors, collect what its children write.
 
-Promises: a request returns when its program is dead and reaped and its tests are done, at the
-latest shortly after its limit on the wall. A checker serves `CHECKER_PROGRAMS` at most, fewer where
-it does not end its tests, and none after `end_checker`. `ZygoteDied` is a failure of ours: a zygote
-that died or hangs, or a child that was not confined.
+Promises: `run` returns when the program is dead and reaped and its tests are done, at the latest
+shortly after its limit on wall time. A checker serves `CHECKER_PROGRAMS` programs at most. It is
+replaced earlier if it does not finish its tests, and ended by `end_checker`. `ZygoteDied` means
+that the sandbox failed: a zygote died or hangs, or a child was not confined.
 
-What is not covered: several threads must not share a slot at one time; the pool sees to that.
+What is not covered: two threads must not use a slot at the same time; the pool ensures that.
 """
 
 import contextlib
@@ -26,29 +25,29 @@ from rewards.sandbox.clock import Clock
 from rewards.sandbox.confinement import OUTPUT_BYTES, UNCONFINED_EXIT
 
 START_S = 60.0
-OVERDUE_S = 5.0  # after the limit on the wall, before the zygote itself is given up
-LINGER_S = 0.1  # a program may take so long to end after its tests
-GRACE_S = 0.5  # tests may take so long to end after the program
+OVERDUE_S = 5.0  # after the limit on wall time, until the zygote itself counts as hung
+LINGER_S = 0.1  # a program may take this long to end after its tests
+GRACE_S = 0.5  # tests may take this long to end after the program
 POLL_S = 0.5
 PACKET = 1 << 16
 
 
 class ZygoteDied(Exception):
-    """Our machinery, not the program, has failed."""
+    """The sandbox itself has failed, not the program."""
 
 
 class Times(NamedTuple):
-    """Seconds of the processor, and on the wall."""
+    """Seconds of processor time and of wall time."""
 
     seconds: float
     wall_s: float
 
 
 class Ran(NamedTuple):
-    """The end of a program.
+    """What a program left when it ended.
 
-    `exit`: its code, negative for a signal; `written`: to each output; `verdicts`: the words of its
-    checker, None where that ended; `late`: killed at a limit.
+    `exit`: its exit code, negative for a signal; `written`: the bytes of each output; `verdicts`:
+    the messages of its checker, None if the checker died; `late`: it was killed at a limit.
     """
 
     exit: int
@@ -58,12 +57,12 @@ class Ran(NamedTuple):
     used: Times
 
     def has_flooded(self) -> bool:
-        """Whether an output is as long as it can get."""
+        """Whether an output has reached the limit on its length."""
         return any(len(data) == OUTPUT_BYTES for data in self.written)
 
 
 class Ends:
-    """The descriptors of one run, closed whatever happens: those for others once they are sent."""
+    """The descriptors of one run. All are closed at its end; those in `sent` once sent."""
 
     def __init__(self) -> None:
         self.sent, self.outputs = [], []
@@ -77,7 +76,7 @@ class Ends:
         return file
 
     def output(self) -> int:
-        """A file to write to, which the limit on files caps."""
+        """A file for the program to write to; `OUTPUT_BYTES` limits its length."""
         self.outputs.append(memory_file())
         return self.outputs[-1]
 
@@ -117,14 +116,14 @@ class Slot:
         self.process: subprocess.Popen | None = None
         self.control: socket.socket | None = None
         self.checker: socket.socket | None = None
-        self.served = 0  # programs, by this checker
+        self.served = 0  # programs served by this checker
         self.state: dict[str, Any] = {}  # the zygote's report of itself
         self.running = self.retired = False
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Until the zygote is ready."""
+        """Start the zygote if it does not run, and wait until it is ready."""
         if self.retired:
             raise ZygoteDied("the sandbox was closed")
         if self.process is not None and self.process.poll() is None:
@@ -138,7 +137,7 @@ class Slot:
                 [sys.executable, "-I", "-S", zygote, settings],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # Each thread would reserve 64 MiB of the addresses that a program may have.
+                # Else each thread would reserve 64 MiB of the program's limited address space.
                 env={"MALLOC_ARENA_MAX": "1"},
                 cwd="/",
                 pass_fds=[theirs.fileno()],
@@ -147,7 +146,7 @@ class Slot:
         self.state = self._receive(START_S)
 
     def close(self) -> None:
-        """End the zygote and with it its children."""
+        """End the zygote; its children then end too."""
         self._close_sockets()
         if self.process is not None:
             self.process.kill()
@@ -155,7 +154,7 @@ class Slot:
         self.process = None
 
     def retire(self) -> None:
-        """Close for good, from whatever thread: a call that runs finds its zygote dead."""
+        """Close for good, from any thread; a call that still runs finds its zygote dead."""
         self.retired = True
         if self.running and self.process is not None:
             self.process.kill()
@@ -163,7 +162,7 @@ class Slot:
             self.close()
 
     def disown(self) -> None:
-        """After a fork, in the child: this zygote is another process's."""
+        """Forget the zygote in a forked process: it belongs to the parent."""
         self._close_sockets()
         if self.process is not None:
             self.process.returncode = 0  # not our child: nothing to wait for
@@ -175,7 +174,7 @@ class Slot:
         self.control = self.checker = None
 
     def end_checker(self) -> int:
-        """End the checker, if any: 0, or how it had ended before (code or minus signal)."""
+        """End the checker; if it was already dead, return its exit code or minus its signal."""
         if self.checker is None:
             return 0
         self.checker.close()
@@ -198,7 +197,7 @@ class Slot:
         tests: Sequence[int] = (),
         is_shared: bool = False,
     ) -> Ran:
-        """Run a program (role worker or script) on its descriptors; its checker gets `tests`.
+        """Run a program (role worker or script) with its descriptors; its checker gets `tests`.
 
         `is_shared`: the checker may have served other programs, and may serve others after it.
         """
@@ -224,9 +223,9 @@ class Slot:
             self.running = False
 
     def _hand(self, tests: Sequence[int]) -> bool:
-        """Send the checker what it needs for a program; False where there is none to serve it."""
+        """Send the tests of a program to the checker; False if there is no living checker."""
         if self.checker is not None:
-            with contextlib.suppress(OSError):  # it has died since
+            with contextlib.suppress(OSError):  # the checker has died
                 socket.send_fds(self.checker, [b"tests"], tests)
                 self.served += 1
                 return True
@@ -267,7 +266,7 @@ class Slot:
         return Ran(ended["exit"], ends.written(), verdicts, is_late, used)
 
     def _verdict(self) -> Any:
-        """A word of the checker; None at its end."""
+        """The next message of the checker; None if it has ended."""
         data = b""
         with contextlib.suppress(OSError):
             data = self.checker.recv(PACKET)

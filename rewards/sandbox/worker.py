@@ -1,9 +1,9 @@
 """The worker: runs the model's program in a confined child, and answers the calls of the checker.
 
-Promises: nothing here knows a test, an expected value or the way to the verdict.
+Promises: this process holds no test, no expected value and no way to report a verdict.
 
-What is not covered: the program can do what it likes to this process, including to the code below.
-It can so make itself fail, and answer calls with any value: which is all that a program does.
+What is not covered: the program can change this process as it likes, also the code below. By that
+it can make itself fail or answer a call with any value, which any program can do anyway.
 """
 
 import atexit
@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import traceback
-from os import _exit  # before a program can put something in its place
+from os import _exit  # now, since a program can replace `os._exit`
 from types import ModuleType
 from typing import Any, TextIO
 
@@ -24,7 +24,7 @@ LINK, JOB = 3, 4
 
 
 def serve_calls() -> None:
-    """For assert tests: run the program as a module, then do what the checker asks."""
+    """For assert tests: run the program as a module, then answer the checker's calls."""
     source = _begin()
     module = ModuleType("solution")
     sys.modules["solution"] = module
@@ -40,13 +40,13 @@ def serve_calls() -> None:
 
 
 def run_script() -> None:
-    """For stdin/stdout tests: run it as `python program.py` would, and end with its exit code."""
+    """For stdin/stdout tests: run the program like `python program.py`, with its exit code."""
     source = _begin()
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
-        threading._shutdown()  # waits for its threads, as the interpreter does
+        threading._shutdown()  # waits for the program's threads, as the interpreter does
         atexit._run_exitfuncs()
         code = 0
     except SystemExit as stop:
@@ -59,7 +59,10 @@ def run_script() -> None:
 
 
 def open_streams() -> None:
-    """Once, in the zygote: its children's streams, opened on what they will find there."""
+    """Open the children's standard streams, once, in the zygote.
+
+    Meanwhile 1 and 2 are a pipe, since Python would buffer by line on a terminal.
+    """
     kept, pipe = [os.dup(1), os.dup(2)], os.pipe()
     os.dup2(pipe[1], 1)
     os.dup2(pipe[1], 2)
@@ -73,10 +76,10 @@ def open_streams() -> None:
 
 
 def _begin() -> bytes:
-    """The source of the program."""
+    """Prepare the interpreter for the program, and return its source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
-    # The frames of this harness are not the program's.
+    # The frames of this harness must not count towards the program's limit.
     sys.setrecursionlimit(sys.getrecursionlimit() + 50)
     gc.enable()
     return link.read_all(JOB)
@@ -87,7 +90,7 @@ def _stream(number: int, mode: str, errors: str) -> TextIO:
 
 
 def _exit_code(code: Any) -> int:
-    if code is None or isinstance(code, int):  # a truth is a number to `sys.exit`
+    if code is None or isinstance(code, int):  # also a bool, which is an int
         return (code or 0) & 0xFF
     print(code, file=sys.stderr)
     return 1

@@ -2,15 +2,14 @@
 
     python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "sealed", ...}'
 
-Forking the trainer would copy gigabytes of page tables; forking this costs half a millisecond, and
-the pages that a child writes and so copies: what is the same for all of them (streams, the filter,
-functions of libc) is made here, once. It has one thread, an empty environment and the modules that
-programs may import; tests and programs pass by it as descriptors that it never reads.
+A fork of the trainer would copy gigabytes of page tables. A fork of the zygote costs half a
+millisecond, and a copy of each page that the child writes. So what all children share (streams, the
+filter, functions of libc) is made here, once. The zygote has one thread, an empty environment and
+the modules that programs may import. It passes tests and programs on as descriptors, unread.
 
-Promises: one program at a time, which is killed at its limit of processor time (to which what its
-tests use counts as well) or of wall time, whatever it does, and reaped. A checker is there for
-several programs, until it is to retire. All children are killed when the zygote dies (they asked
-the kernel for that), and the zygote ends when the process that started it is gone.
+Promises: one program runs at a time. It is killed at its limit on processor time (which includes
+its tests) or on wall time, and reaped. A checker stays for several programs, until it is retired.
+The kernel kills all children when the zygote dies, and the zygote ends when its parent is gone.
 
 What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
 """
@@ -28,7 +27,7 @@ import socket
 import sys
 import threading
 import time
-from os import _exit  # before a program can put something in its place
+from os import _exit  # now, since a program can replace `os._exit`
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,7 +42,7 @@ from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker
 from rewards.sandbox.clock import Clock, processor_seconds  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
-# Which of the descriptors that came with it a child finds as 0, 1, 2, ...; None is the null device.
+# Child's descriptors 0, 1, 2, ...: the place in its request, or None for the null device.
 LAYOUT = {
     "worker": (None, 0, 0, 1, 2),
     "script": (0, 1, 2, None, 3),
@@ -51,14 +50,14 @@ LAYOUT = {
 }
 FIRST_USER, USERS = 60_000, 2_500
 PARENT_CHECK_S, SHORTEST_S = 0.2, 0.01
-CHECKER_S = 86_400.0  # its programs' limits end it long before
+CHECKER_S = 86_400.0  # a formality: the limits of its programs end it long before
 
 
 class Zygote:
-    """What all children share, the program that runs now, and the checker for several."""
+    """Forks the children, and holds what they share, the running program and the checker."""
 
     def __init__(self, settings: dict[str, Any]):
-        # A low number, which `arrange` closes.
+        # Moved to a low number: on an old kernel `arrange` closes only numbers below 4096.
         self.control = socket.socket(fileno=os.dup(settings["control"]))
         os.close(settings["control"])
         self.workers = settings["workers"]
@@ -81,7 +80,7 @@ class Zygote:
             self.counts_apart = os.geteuid() != 0 and confinement.count_threads_apart()
 
     def run(self) -> None:
-        """Answer requests until the other end is closed."""
+        """Answer requests until the trainer closes its end."""
         self._send({"user": "dropped" if self.users else "kept"})
         while True:
             patience = min(max(self._left(), SHORTEST_S), PARENT_CHECK_S)
@@ -98,7 +97,7 @@ class Zygote:
     # ------------------------------------------------------------------ requests
 
     def _take(self) -> bool:
-        """Read a message and do what it asks; False at the end."""
+        """Read a message and do what it asks; False once the trainer has closed its end."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 4096, 16)
         except ConnectionError:
@@ -113,7 +112,7 @@ class Zygote:
         return bool(data)
 
     def _start(self, request: dict, descriptors: list[int]) -> None:
-        """Start a program, and first a new checker where the last descriptor is for one."""
+        """Start a program. For a new checker, which gets the last descriptor, start that first."""
         self.seconds, self.wall_s, self.clock = request["seconds"], request["wall_s"], Clock()
         own = descriptors[:-1] if request["new_checker"] else descriptors
         try:
@@ -133,8 +132,8 @@ class Zygote:
             return child
         code = confinement.UNCONFINED_EXIT
         try:
-            random.seed()  # as `os.fork` would, so that no two programs draw the same numbers
-            # Its own null device: flags set on one that is shared would stay.
+            random.seed()  # as `os.fork` does, so that no two programs draw the same numbers
+            # Its own null device: flags set on a shared one would stay for later programs.
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             own = [null if place is None else descriptors[place] for place in LAYOUT[role]]
             self._become(role, own)
@@ -144,8 +143,9 @@ class Zygote:
             _exit(code)
 
     def _become(self, role: str, descriptors: list[int]) -> None:
-        """In the child: its own descriptors alone, numbered from 0; confined, which it confirms on
-        one more, closed before a program is read.
+        """In the child: keep only its own descriptors, numbered from 0, and confine it.
+
+        A program's child then confirms that on one more, closed before the program is read.
         """
         signal.set_wakeup_fd(-1)
         self.control.detach()
@@ -163,8 +163,8 @@ class Zygote:
         os.close(len(descriptors))
 
     def _tasks(self) -> int:
-        """The limit on threads of a child's user: his own, or what we have now and room for every
-        slot: as many as a program's memory holds stacks (see `seccomp`).
+        """The limit on threads for a child. If its user has other processes too: their threads now,
+        plus for each worker as many as a program's memory holds stacks (see `seccomp`).
         """
         if self.users or self.counts_apart:
             return confinement.THREADS
@@ -176,14 +176,14 @@ class Zygote:
     # ------------------------------------------------------------------ children
 
     def _left(self) -> float:
-        """Seconds until a limit of the program can be reached; children share a core with us."""
+        """Seconds until the program can reach a limit; all children share one core."""
         if not self.child:
             return PARENT_CHECK_S
         used = processor_seconds(self.child) + processor_seconds(self.checker) - self.checker_had
         return min(self.seconds - used, self.wall_s - self.clock.seconds())
 
     def _end_child(self, is_late: bool = False, if_ended: bool = False) -> None:
-        """Kill the program unless it has ended, and say how it ended; `if_ended`: only then."""
+        """Kill the program and report how it ended; `if_ended`: do nothing if it still runs."""
         pid, status, usage = os.wait4(self.child, os.WNOHANG)
         if not pid:
             if if_ended:
@@ -203,7 +203,7 @@ class Zygote:
         )
 
     def _retire(self) -> int:
-        """End the checker: 0, or how it had ended before (code or minus signal)."""
+        """End the checker; if it was already dead, return its exit code or minus its signal."""
         if self.checker is None:
             return 0
         checker, self.checker = self.checker, None
@@ -215,12 +215,12 @@ class Zygote:
         return 0
 
     def _send(self, message: dict) -> None:
-        with contextlib.suppress(OSError):  # the end of requests says the same
+        with contextlib.suppress(OSError):  # a closed end shows in the next read
             self.control.send(json.dumps(message).encode())
 
 
 def arrange(wanted: list[int]) -> None:
-    """Number these descriptors 0, 1, 2, ... and close every other."""
+    """Number these descriptors 0, 1, 2, ... and close all others."""
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(wanted)) for descriptor in wanted]
     for place, descriptor in enumerate(moved):
         os.dup2(descriptor, place)
@@ -228,7 +228,7 @@ def arrange(wanted: list[int]) -> None:
 
 
 def _users() -> tuple[int, int] | None:
-    """Two users that nobody else is, for worker and checker; None where we may not change user."""
+    """Two user ids for worker and checker, not in use elsewhere; None if we cannot change user."""
     first = FIRST_USER + 2 * (os.getpid() % USERS)
     if os.geteuid() != 0:
         return None
@@ -242,18 +242,18 @@ def _users() -> tuple[int, int] | None:
 
 
 def main() -> None:
-    # The trainer may ignore or block it, which `exec` hands on.
+    # The trainer may ignore or block SIGCHLD, and `exec` keeps that.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     settings = json.loads(sys.argv[1])
     sys.argv = [""]
-    os.environ.clear()  # of what Python itself has put there
+    os.environ.clear()  # Python itself has put variables there
     os.umask(0o777)
-    with contextlib.suppress(OSError):  # a core that was taken away since
+    with contextlib.suppress(OSError):  # the core may have been taken away since
         os.sched_setaffinity(0, {settings["core"]})
     with contextlib.suppress(OSError):  # out of memory, the kernel ends us rather than the trainer
         Path("/proc/self/oom_score_adj").write_text("1000")
-    threading.stack_size(seccomp.STACK_BYTES)  # whatever limit on stacks was handed on
+    threading.stack_size(seccomp.STACK_BYTES)  # whatever limit on stacks was inherited
     preload.prepare(settings["packages"])
     worker.open_streams()
     zygote = Zygote(settings)
