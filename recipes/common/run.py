@@ -30,8 +30,8 @@ class Run:
     model: ModelConfig
     rewards: list[Callable]
     train_rows: Dataset | IterableDataset
-    eval_rows: Dataset | None  # held out: evaluated before and after
-    validation_rows: Dataset | None  # of the training side: evaluated as eval_strategy says
+    eval_rows: Dataset | None  # held-out rows: evaluated before and after training
+    validation_rows: Dataset | None  # from the training split; eval_strategy says when
     checkpoint: str | None  # to resume from
     config: dict[str, Any]  # every setting, resolved
     preflight: dict[str, Any]  # the table of rewards and notes
@@ -42,13 +42,13 @@ def start(
     load_rows: Callable[[Any, int], tuple[Any, Any]],
     reference_completion: Callable[[dict], str | None],
 ) -> Run:
-    """Read arguments, load rows and rewards, check all of them together, open the run's folder.
+    """Read the arguments, load rows and rewards, check them together, and open the run folder.
 
     Raises:
-        SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is
-        finished.
+        SystemExit: status 2 with a list of all problems; status 0 after `--dry_run`, or if the run
+        is already finished.
     """
-    # Imported here, so that a script may import a recipe without all that a run needs.
+    # Imported here, so that a script can import a recipe without loading these modules.
     from recipes.common.checks.model import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
     from recipes.common.checks.run_folder import dtype_of_run, identity_of, open_run_folder
@@ -58,10 +58,10 @@ def start(
     from recipes.common.utils.screen import announce, explain_endings, refuse
     from recipes.common.utils.secrets import blank
 
-    # A launcher that waits for its runs may ignore Ctrl-C.
+    # A launcher may start this process with SIGINT ignored: make Ctrl-C work again.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     args = parse_arguments(recipe_type)
-    sys.argv[:] = blank(sys.argv)  # W&B and the record of a start keep the command
+    sys.argv[:] = blank(sys.argv)  # W&B and the run's record store the command: blank secrets
     explain_endings()
     announce("Checking settings, rows and rewards ...")
     result = preflight(args, load_parts(args, load_rows), reference_completion)
@@ -76,7 +76,7 @@ def start(
         model.dtype = args.model["dtype"] = dtype_of_run(recipe, training)
     add_model_arguments(training, model)
     if training.project != "huggingface":
-        # transformers reads W&B's project from the environment alone.
+        # transformers reads W&B's project only from the environment.
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     code = [*result.rewards, *load_tools(training.tools)]
@@ -92,10 +92,10 @@ def start(
 
 
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
-    """Evaluate, train, evaluate again, and leave a folder to check and repeat the run by.
+    """Evaluate, train, evaluate again, and save the model and the record of the run.
 
-    Returns the content of summary.json, None on every rank but the main one. An interrupted run
-    saves a checkpoint and ends with status 130.
+    Returns the content of summary.json on the main rank, and None on the other ranks. An
+    interrupted run saves a checkpoint and exits with status 130.
     """
     from recipes.common.report.record import final_table, push, summary_of, write_card, write_record
     from recipes.common.training import callbacks
@@ -121,8 +121,8 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     trainer.phase, trainer.observe = clock, watch.observe
     trainer.is_watched = bool(run.validation_rows)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
-    disable_progress_bar()  # transformers would draw one for each file of each checkpoint
-    for printer in (PrinterCallback, ProgressCallback):  # StepLineCallback does it in one line
+    disable_progress_bar()  # transformers draws one for each file of a checkpoint
+    for printer in (PrinterCallback, ProgressCallback):  # StepLineCallback replaces both
         trainer.remove_callback(printer)
     patience = recipe.early_stopping_patience
     for callback in (
@@ -130,8 +130,8 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.ResumeCallback(),
         TrackingCallback(folder, run.config),
         clock,
-        # `before`: the engine takes the model over inside `train`, so this is among the first
-        # that `train` calls.
+        # DeepSpeed and FSDP wrap the model inside `train`, so the evaluation before training is in
+        # this callback's `on_train_begin`.
         watch,
         callbacks.StepLineCallback(),
         interrupt,
@@ -146,7 +146,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
     except callbacks.NothingLeftToTrain:
-        # transformers chooses the best checkpoint after the loop, which was not entered.
+        # The training loop did not run, so transformers has not loaded the best checkpoint.
         if args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
             trainer._load_best_model()
     finally:
@@ -159,7 +159,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
             print("Run the same command again to resume (without --fresh).", flush=True)
         sys.exit(INTERRUPTED)
     watch.after()
-    # Without a push: that comes last, with the table in the model card.
+    # Do not push yet: the push comes last, when the model card has the table.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
     if not is_main:
@@ -173,7 +173,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
 
 
 def _check_metric(run: Run, metric: Metric) -> None:
-    """Refuse a metric to choose a checkpoint by that no evaluation will have."""
+    """Exit with an error if no evaluation logs the metric that chooses the best checkpoint."""
     from recipes.common.utils.screen import refuse
 
     name, rows = run.training.metric_for_best_model or "", run.validation_rows or []

@@ -1,9 +1,9 @@
-"""TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's
-own.
+"""TRL's GRPO trainer with rewards that may fail, be gated, or score single steps.
 
-A completion's way, forwards: `_generate` writes it, `_calculate_rewards` scores it and settles with
-all ranks what counts, TRL makes an advantage of that, and `_generate_and_score_completions` adds
-those of its steps. The rows of a generation, a `Batch`, go all the way and carry the scores.
+The loss is TRL's own. The order of calls: `_generate` writes the completions, `_calculate_rewards`
+scores them and gathers the rewards of all ranks, TRL turns the rewards into advantages, and
+`_generate_and_score_completions` adds the advantages of the steps. A `Batch` holds the rows of a
+generation and carries the scores from one method to the next.
 Shapes in names: C completions of all ranks (P groups of G), c those of this rank, R rewards of
 completions, S step rewards, A all rewards, T tokens.
 """
@@ -45,54 +45,55 @@ if not trl.__version__.startswith(NEEDED + "."):
         "recipes.common.watch with TRL 1.9 to 1.16 (docs/running.md)."
     )
 
-OWN = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
+OWN = ("prompt", "completion", "completion_ids")  # TRL does not pass these columns to a reward
 
 
 @dataclass
 class Scores:
-    """A generation scored: what rewards gave this rank's completions, and what counts on all."""
+    """The scores of a generation: this rank's raw results, and the rewards of all ranks."""
 
     completions: list
-    graded: dict[str, Graded]  # by the name of the reward; those of reward models are not here
+    graded: dict[str, Graded]  # by the name of the reward, without reward models
     step_rewards: list[str]
-    rewards_CR: torch.Tensor  # after voids and gates, NaN for none
-    teaches_C: torch.Tensor  # whether its group has spread
-    steps: list[list[TokenStep]]  # of this rank's completions, weighted; none without step rewards
+    rewards_CR: torch.Tensor  # after voiding and gating; NaN: no reward
+    teaches_C: torch.Tensor  # whether the group of the completion has spread
+    steps: list[list[TokenStep]]  # of this rank, weighted; empty if the run has no step rewards
 
 
 class Batch(list):
-    """This rank's rows of a generation, one a completion, with their scores once they have some.
+    """This rank's rows of a generation, one row for each completion; `score` adds the scores.
 
-    TRL hands the list to `_calculate_rewards` as it got it, and of what that returns it takes the
-    rewards alone.
+    `_calculate_rewards` can return only the rewards to TRL. TRL passes this same list to
+    `_calculate_rewards`, so the list can carry the other results.
     """
 
     scores: Scores
 
 
 class GRPOTrainer(trl.GRPOTrainer):
-    """`trl.GRPOTrainer`, called alike, that works on the rewards of a batch before they become
-    advantages.
+    """`trl.GRPOTrainer` that voids, gates and logs the rewards before TRL computes advantages.
 
-    - A row that a reward failed on (see `training/guard.py`) gets None from every reward: its
-      advantage is 0 and its group is normalised without it.
-    - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: the share
-      of the rows the reward applies to, over all ranks; and `completions/voided`, the share that
-      any reward failed on.
+    The arguments are those of `trl.GRPOTrainer`.
+
+    - If a reward fails on a row (see `training/guard.py`), every reward of that row becomes None:
+      the advantage of the row is 0, and its group is normalised without the row.
+    - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: shares of
+      the rows that the reward applies to, over all ranks. It also logs `completions/voided`: the
+      share of completions on which any reward failed.
     - A gated reward is kept only where one of its gates scored more than 0.
-    - `groups/without_spread` is the share of groups that teach nothing, `groups/verifier_spread` of
-      those in which a verifier tells completions apart.
+    - `groups/without_spread` is the share of groups that teach nothing. `groups/verifier_spread` is
+      the share of groups in which the verifiers give different scores.
     - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of
-      the shape (completions, tokens): its own, at each token, plus the weighted sum of the
-      normalised rewards of the steps that end at or after it; 0 where a token is masked. The
-      advantage that is logged of a completion is their mean.
-    - The `get_reward` of an environment is a reward like any other, the last, of weight 1.
+      the shape (completions, tokens). The advantage of a token is TRL's advantage of the completion
+      plus the weighted sum of the normalised rewards of the steps that end at or after the token.
+      It is 0 for a masked token. The log shows the mean over the tokens of each completion.
+    - The `get_reward` of an environment becomes the last reward, with weight 1.
 
-    `args` may be TRL's own configuration. Of two rewards with one name the second is numbered.
-    Without an environment `reward_funcs` needs one reward that is not of the kind step.
-    `args.reward_weights` has one weight for each of `reward_funcs`; that of a step reward is
-    applied after its normalisation. Raises ValueError for rewards, weights or a loss that do not go
-    together, and `RewardErrors` while training, on all ranks.
+    `args` may be TRL's own configuration. If two rewards have the same name, the second is
+    numbered. Without an environment, `reward_funcs` needs a reward whose kind is not step.
+    `args.reward_weights` has one weight for each of `reward_funcs`; the weight of a step reward is
+    applied after normalisation. Raises ValueError if the rewards, the weights and the loss do not
+    fit together. Training raises `RewardErrors` on all ranks if a reward fails too often.
 
     Example:
         >>> trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B-Instruct", my_reward, None, rows)
@@ -120,7 +121,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         if args is None:
             name = model if isinstance(model, str) else model.config._name_or_path
             args = GRPOConfig(f"{name.split('/')[-1]}-GRPO")
-        args = GRPOConfig.of(args)  # a copy: TRL gets the weights of its own rewards
+        args = GRPOConfig.of(args)  # a copy: reward_weights changes below
         tools = tools or run_tools.load_tools(args.tools)
         environment_factory = environment_factory or run_tools.load_environment(
             args.environment_factory
@@ -172,7 +173,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             rollout_func=rollout_func,
             environment_factory=environment_factory,
         )
-        if self.environment_factories:  # TRL has put its own call of get_reward behind ours
+        if self.environment_factories:  # replace the rewards that TRL added for get_reward
             kinds = dict.fromkeys(type(pool[0]) for pool in self._environment_pool.values())
             scoring = [kind for kind in kinds if hasattr(kind, "get_reward")]
             self.reward_funcs[len(outcomes) :] = map(run_tools.environment_reward, scoring)
@@ -195,14 +196,14 @@ class GRPOTrainer(trl.GRPOTrainer):
         self.reward_gates = {
             name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
         }
-        # run.py sets them: what times a phase of the run, whether `Watch` evaluates the validation
-        # rows, and what it says of a generation (rows, completions, advantages).
+        # run.py sets these: a timer for phases, whether `Watch` evaluates the validation rows, and
+        # `Watch.observe`, which takes (rows, completions, advantages) and returns what to log.
         self.phase: Callable[[str], AbstractContextManager] = nullcontext
         self.is_watched = False
         self.observe: Callable[..., dict[str, float]] | None = None
 
     def _share_prompts(self) -> None:
-        """For the policy and the reference model, or say why not."""
+        """Share prompts in the policy and the reference model, or warn why this is not possible."""
         from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 
         partitioned = self.is_fsdp_enabled or is_deepspeed_zero3_enabled()
@@ -215,13 +216,13 @@ class GRPOTrainer(trl.GRPOTrainer):
             elif model is self.model:
                 warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
-    # --- The way of a completion
+    # --- From a completion to its advantage
 
     def _generate_and_score_completions(self, inputs):
         batch = Batch(inputs)
-        output = super()._generate_and_score_completions(batch)  # by way of the next two methods
+        output = super()._generate_and_score_completions(batch)  # calls the next two methods
         scores, advantages_c = batch.scores, output["advantages"]
-        if self.args.skips:  # rounding leaves 1e-4 where a group has no spread
+        if self.args.skips:  # without spread, rounding can leave 1e-4: make it 0
             first = self.accelerator.process_index * len(batch)
             advantages_c = advantages_c * scores.teaches_C[first : first + len(batch)]
         output["advantages"] = advantages_c
@@ -251,7 +252,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     def score(
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
-        """Score this rank's completions, and settle with all ranks what counts of them."""
+        """Score this rank's completions; gather, void and gate the rewards of all ranks."""
         columns = {
             **{name: [row[name] for row in rows] for name in rows[0] if name not in OWN},
             "prompts": prompts,
@@ -289,7 +290,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return Scores(completions, graded, list(graded_S), rewards_CR, teaches_C, steps_c)
 
     def _ask(self, columns: dict[str, Any]) -> dict[str, Graded]:
-        """Call the rewards of completions, but for reward models; those that are async together."""
+        """Call every completion reward that is not a model; run async rewards concurrently."""
 
         async def grade(guard: Guard) -> Graded:
             with profiling_context(self, guard.name):
@@ -307,7 +308,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return graded
 
     def _amounts(self, graded: dict[str, Graded], *of_trl) -> torch.Tensor:
-        """What the rewards gave the completions of all ranks, (C, R), NaN for None."""
+        """The raw rewards of all ranks, of shape (C, R), with NaN for None."""
         rows, device = of_trl[0], self.accelerator.device
         amounts_cR = torch.zeros(len(rows), len(self.guards), device=device)
         for place, guard in enumerate(self.guards):
@@ -316,7 +317,7 @@ class GRPOTrainer(trl.GRPOTrainer):
                 amounts_cR[:, place] = torch.tensor(amounts, dtype=torch.float32, device=device)
         amounts_CR = gather(amounts_cR)
         models = [place for place, guard in enumerate(self.guards) if guard is None]
-        if models:  # TRL knows how to call them
+        if models:  # TRL tokenizes for reward models and calls them
             lists = ("reward_funcs", "reward_func_names", "reward_processing_classes")
             alone = {name: [getattr(self, name)[place] for place in models] for name in lists}
             with replaced(self, **alone):
@@ -327,7 +328,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return self.num_generations if self.model.training else self.num_generations_eval
 
     def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
-        """The outcomes of all ranks, (C, A), counted and logged; too many failures stop all."""
+        """Gather the outcomes of all ranks, (C, A); log their rates; too many failures raise."""
         guards_A = [*self.guards, *self.steps.guards]
         own_Ac = [
             graded[guard.name].outcomes if guard else [GRADED] * completions for guard in guards_A
@@ -345,7 +346,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- What is logged of a generation
 
     def _log_spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
-        """Tell of each completion whether its group has spread, (C,)."""
+        """Log the shares of groups; return if each completion's group has spread, of shape (C,)."""
         weights_R = self.reward_weights.to(rewards_CR.device)
         differ_P = group_spread(rewards_CR, weights_R, self._group_size())
         self._log_metric("groups/without_spread", 1.0 - differ_P.float().mean().item())
@@ -357,14 +358,14 @@ class GRPOTrainer(trl.GRPOTrainer):
         return differ_P.repeat_interleave(self._group_size())
 
     def _log_advantages(self, means_c: torch.Tensor) -> None:
-        """Replace the advantages that TRL has just logged by those of this rank's completions."""
+        """Replace the advantages that TRL has just logged by `means_c`, gathered from all ranks."""
         logged, means_C = self._logs["advantages"], gather(means_c).tolist()
         earlier = list(logged)[: -len(means_C)]
         logged.clear()
         logged.extend([*earlier, *means_C])
 
     def _log_turns(self, completions: list) -> None:
-        """Log the share of each kind of turn, where there are tools."""
+        """Log the share of each kind of turn, if the run has tools."""
         if not self.tools:
             return
         opening = opening_of(self._tokenizer)
@@ -373,7 +374,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 
     def log(self, *args, **kwargs) -> None:
-        """TRL's, whose table of completions a model's odd tool call cannot break."""
+        """Log as TRL does, after tool calls are made safe for TRL's table of completions."""
         if self.tools:
             from recipes.common.training.tools import loggable
 
@@ -382,25 +383,25 @@ class GRPOTrainer(trl.GRPOTrainer):
                 completions[i] = loggable(completion)
         super().log(*args, **kwargs)
 
-    # --- The update, and what is not training
+    # --- The update, and evaluation
 
     def training_step(self, *args, **kwargs):
         with self.phase("updating"):
             return super().training_step(*args, **kwargs)
 
     def _prepare_inputs(self, generation_batch):
-        """TRL's; groups stay together where nothing depends on TRL's shuffling."""
+        """Prepare inputs as TRL does; with shared prompts keep groups together if order is free."""
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
         with replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
             return super()._prepare_inputs(generation_batch)
 
     def _compute_loss(self, model, inputs):
-        """TRL's loss; with `skip_zero_advantages` of the completions that add to it."""
+        """TRL's loss; `skip_zero_advantages` leaves out completions whose advantage is 0."""
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
         counts_c = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
-        # TRL gathers clip ratios, so all ranks keep as many.
+        # TRL gathers clip ratios, so every rank must keep the same number of completions.
         most = max(1, gather(counts_c.sum()).max().item())
         kept = counts_c.int().argsort(descending=True, stable=True)[:most].sort().values
         rows = {
@@ -412,13 +413,13 @@ class GRPOTrainer(trl.GRPOTrainer):
         return super()._compute_loss(model, inputs | rows) * share
 
     def complete(self, rows: list[dict], do_sample: bool = False) -> list[Rollout]:
-        """Complete rows as in training, tools included, without scoring or logging them."""
+        """Complete rows as in training, with tools; do not score or log the completions."""
         return complete(self, rows, do_sample)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        """Leave the validation rows to the callback `Watch`, as before and after; or as TRL does.
+        """Evaluate by the callback `Watch` if it has validation rows, else as TRL does.
 
-        transformers looks for `metric_for_best_model` in the mapping that is returned.
+        transformers looks up `metric_for_best_model` in the returned metrics.
         """
         if not self.is_watched:
             return super().evaluate(*args, **kwargs)
@@ -430,7 +431,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
 
 def _numbered(rewards: list) -> list[Reward]:
-    """The records of rewards; what is logged of two with one name would be one."""
+    """Number rewards that share a name (`a`, `a_2`), so that their logs stay separate."""
     numbered, seen = [], Counter()
     for reward in map(reward_of, rewards):
         seen[reward.name] += 1

@@ -1,14 +1,14 @@
-"""Watch the training of any `trl.GRPOTrainer`: held-out rows before and after, the curve between.
+"""Watch any `trl.GRPOTrainer`: evaluate before and after training, and plot the curve between.
 
     watch(trainer, rows, metric, validation_rows)  # before trainer.train()
 
-A callback evaluates by public parts of TRL 1.9 to 1.16 and leaves the files of a run folder in
+A callback evaluates with public functions of TRL 1.9 to 1.16. It writes these files to
 `output_dir`: `evaluation/`, `table.txt`, `curves.png`, `summary.json` and `report.html`. Every step
-logs the metric of the completions of training, and which way their advantages push it.
-`train_and_save` of the recipes uses the same callback.
+logs the metric of the training completions, and its push: the direction in which their advantages
+move the metric. `train_and_save` of the recipes uses the same callback.
 
-Not covered in a script of one's own: tools, environments, images and FSDP; push with reward models,
-asynchronous rewards or `multi_objective_aggregation: normalize_then_sum`.
+Your own script cannot use `watch` with tools, environments, images or FSDP. The push is not logged
+with reward models, async rewards or `multi_objective_aggregation: normalize_then_sum`.
 """
 
 import functools
@@ -43,23 +43,23 @@ from rewards.text import completion_text
 def watch(
     trainer: GRPOTrainer, rows: Any, metric: Metric, validation_rows: Any | None = None
 ) -> None:
-    """Evaluate `rows` before and after `trainer.train()`, and write its report; on all ranks.
+    """Evaluate `rows` before and after `trainer.train()`, and write a report; call on all ranks.
 
     Args:
-        trainer: any `trl.GRPOTrainer`, not yet trained; on a resume from a checkpoint it goes on.
-        rows: held-out rows (a list or a `datasets.Dataset`), as those of training.
-        metric: `metric(row, completion) -> {name: True or False}`, of the text of a completion.
-        validation_rows: rows of the training side, evaluated every `args.eval_steps` steps.
+        trainer: any `trl.GRPOTrainer` before `train()`; training may resume from a checkpoint.
+        rows: held-out rows (a list or a `datasets.Dataset`) with the columns of the training rows.
+        metric: `metric(row, completion) -> {name: True or False}`; `completion` is the text.
+        validation_rows: rows of the training split, evaluated every `args.eval_steps` steps.
 
     Raises:
-        ValueError: `validation_rows` without `eval_steps`.
+        ValueError: `validation_rows` is given without `eval_steps`.
     """
     args = trainer.args
     if validation_rows is not None and args.eval_strategy == "no" and not args.eval_steps:
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
     clock = Clock(Path(args.output_dir))
     watched = Watch(trainer, rows, metric, validation_rows, clock)
-    if hasattr(trainer, "observe"):  # the recipes' trainer, which tells the advantages
+    if hasattr(trainer, "observe"):  # the recipes' trainer passes the advantages
         trainer.observe = watched.observe
     else:
         _observe_rewards(trainer, watched)
@@ -68,9 +68,11 @@ def watch(
 
 
 class Watch(TrainerCallback):
-    """Evaluate before training, at each evaluation of the trainer, or every `eval_steps`.
+    """Evaluate held-out rows before and after training, and validation rows during training.
 
-    `after` is for whoever knows that the training is over. `observe` sees each generation.
+    Validation rows are evaluated before training, and whenever the trainer evaluates; with
+    `eval_strategy: no`, every `eval_steps` steps. The caller calls `after` when training is over,
+    and `observe` for each generation.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Watch(TrainerCallback):
             files.write_json(path, [*starts, {"from_step": step, **versions()}])
         if step == 0:
             if is_main:
-                for file in (files.AFTER, files.VALIDATION, files.SUMMARY):  # of an earlier run
+                for file in (files.AFTER, files.VALIDATION, files.SUMMARY):  # an earlier run's
                     (self.folder / file).unlink(missing_ok=True)
             self.evaluate_held_out(files.BEFORE)
             self.evaluate_validation()
@@ -110,7 +112,7 @@ class Watch(TrainerCallback):
             )
 
     def on_evaluate(self, args, state, control, metrics: dict, **kwargs) -> None:
-        """Put the validation rows among the trainer's metrics, where the best model is chosen."""
+        """Add the validation metrics to `metrics`, from which the best model is chosen."""
         if state.global_step:
             metrics |= self.evaluate_validation()
 
@@ -119,10 +121,10 @@ class Watch(TrainerCallback):
         if args.eval_strategy == "no" and (due or state.global_step >= state.max_steps):
             should_log = control.should_log
             self.evaluate_validation()
-            control.should_log = should_log  # to log the shares has set it to False
+            control.should_log = should_log  # logging the shares has set this to False
 
     def after(self) -> None:
-        """Evaluate the held-out rows of the trained model."""
+        """Evaluate the trained model on the held-out rows."""
         self.evaluate_held_out(files.AFTER)
 
     def evaluate_held_out(self, file: str) -> None:
@@ -139,22 +141,22 @@ class Watch(TrainerCallback):
                 print(comparison_table(summarize(evaluated), None, None), flush=True)
 
     def evaluate_validation(self) -> dict[str, float]:
-        """Evaluate and log, as `validation/<metric>`; return it as the trainer's own metrics."""
+        """Log the shares as `validation/<metric>`; return them as `eval_validation/<metric>`."""
         if not self.validation_rows:
             return {}
         with self.clock("validation"):
             shares = validate(self.trainer, self.validation_rows, self.metric, self.complete)
-        # TRL's own `log` would write the completions of this step once more.
+        # TRL's own `log` would write the completions of this step a second time.
         transformers.Trainer.log(self.trainer, dict(shares))
         return {f"eval_{name}": share for name, share in shares.items()}
 
     def observe(
         self, rows: list[dict], completions: list, amounts: list | None, are_rewards: bool = False
     ) -> dict[str, float]:
-        """Judge this rank's completions of training by the metric; return what is to be logged.
+        """Apply the metric to this rank's training completions; return the values to log.
 
-        `amounts` are their advantages, or with `are_rewards` their total rewards; None where they
-        are not known. Called on all ranks together.
+        `amounts` are the advantages of the completions, or their total rewards if `are_rewards`;
+        None if neither is known. All ranks must call this method together.
         """
         args, state = self.trainer.args, self.trainer.state
         if not self.metric_steps or state.global_step < self.next_step:
@@ -171,14 +173,14 @@ class Watch(TrainerCallback):
         return figures(outcomes, amounts, args.num_generations, state.log_history, looks)
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
-        """Warn once where the reward rises and pushes the independent metric down."""
+        """Warn once if the reward rises while it pushes an independent metric down."""
         metrics = [key.partition("/")[2] for key in logs or () if key.startswith("metrics/")]
         for name in independent_metrics(metrics) if state.is_world_process_zero else ():
             high = logs.get(f"push/{name}_high")
             if name in self.warned or high is None or high >= 0.0:
                 continue
             rewards = list(curve(state.log_history, "reward").values())
-            # That it is higher is enough: the push has the interval.
+            # The reward needs no interval of its own: the interval of the push is strict enough.
             first, latest = rewards[:FEWEST_STEPS], rewards[-FEWEST_STEPS:]
             if len(latest) == FEWEST_STEPS and fmean(latest) > fmean(first):
                 self.warned.add(name)
@@ -192,10 +194,10 @@ class Watch(TrainerCallback):
 
 
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
-    """Have the rewards of a trainer of TRL show `watched` what they get and what they give.
+    """Wrap the rewards of a TRL trainer, so that `watched` sees the completions and scores.
 
-    TRL calls one reward after the other with the same completions: after the last plain one all
-    scores of a generation are known, unless a reward is a model or asynchronous.
+    TRL calls one reward after the other with the same completions. After the last plain reward all
+    scores of a generation are known, unless some reward is a model or async.
     """
     rewards, args = trainer.reward_funcs, trainer.args
     plain = [
@@ -240,7 +242,7 @@ def _total(weights: list[float], scores: tuple[float | None, ...]) -> float | No
 
 
 class _Report(TrainerCallback):
-    """Of a script of one's own: the settings at the start, the record at the end."""
+    """Write the settings at the start and the record at the end, for a user's own script."""
 
     def __init__(self, watched: Watch):
         self.watched = watched
