@@ -3,8 +3,8 @@
 import os
 import warnings
 
-# OpenMP threads that spin while they wait make a busy machine many times slower. It counts only
-# before torch loads.
+# OpenMP threads that spin while they wait make a busy machine many times slower. torch reads this
+# variable when it loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Python warns of the source of a package that reasoning-gym needs, when it compiles it.
+# Python warns about the source of cellpylib, which reasoning-gym needs, when it compiles it.
 warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*cellpylib")

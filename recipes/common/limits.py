@@ -1,8 +1,7 @@
-"""Which values are allowed: the type that a field declares, a range or choices, and what goes with
-what.
+"""Which values of settings are allowed: types, ranges, choices and combinations.
 
-pydantic holds a value to its type. TRL and transformers refuse more when their dataclasses are
-built (checks/preflight.py); what they say themselves is not repeated here.
+pydantic checks the type that a field declares. TRL and transformers refuse other values when
+checks/preflight.py builds their dataclasses; this module does not repeat their checks.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from recipes.common.training.engine import asked_engine, world_size
 from recipes.common.utils.secrets import blank
 
-# A value that may be left out (None) is not held to its range where it is.
+# A range does not apply to None, if the type of the setting allows None.
 RANGES: list[tuple[Any, str]] = [
     (Field(ge=2), "num_generations"),
     (Field(ge=1), "max_completion_length num_train_rows save_total_limit early_stopping_patience"),
@@ -47,15 +46,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "accept_changed": ("reward_code",),
     "dtype": ("auto", "fastest", "bfloat16", "float16", "float32"),
 }
-# Mappings, whatever their field declares: text that is no JSON mapping is no value of them.
+# Their fields declare `dict | str`, to take JSON; a text that is not a JSON mapping is refused.
 MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
-# What generation_kwargs cannot change, with the one value that changes nothing.
+# Keys of generation_kwargs that must not change anything, each with its one allowed value.
 FIXED = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1, "stop_strings": None}
 FIXED |= {"max_new_tokens": None, "max_length": None, "eos_token_id": None, "pad_token_id": None}
 
 
-# What does not go together: a condition on all settings, and what to say, with their values in
-# braces.
+# Settings that do not go together: a condition on all settings of a run, and a message for it.
+# `{name}` in a message is the value of that setting.
 # fmt: off
 COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.max_steps == 0,
@@ -65,14 +64,14 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
      "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, or "
      "no tools."),
-    # TRL 1.16 would wait for ever: the rollouts of two processes differ in their number of turns.
+    # TRL 1.16 would hang: the rollouts of two processes have different numbers of turns.
     (lambda s: ((s.tools or s.environment_factory) and world_size() > 1
                 and (asked_engine().startswith(("ZeRO-3", "FSDP"))
                      or (s.use_vllm and s.vllm_mode == "server")
                      or (s.use_vllm and s.vllm_tensor_parallel_size > 1))),
      "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "
      "all of them. Use DDP, ZeRO-1 or ZeRO-2, or one process."),
-    # What is normalised over the right answers alone would count a wrong one as their mean.
+    # A gated reward, normalised over the right answers only, would give a wrong answer their mean.
     (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
      "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),
     (lambda s: s.remove_unused_columns,
@@ -86,17 +85,17 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.sync_ref_model and (s.use_peft or not s.beta),
      "sync_ref_model moves a reference model, which a run with LoRA or with beta 0 does not load: "
      "set use_peft: false and beta above 0, or leave sync_ref_model out."),
-    # Checkpoints that a run could not go on from, or not to the same tokens
+    # Checkpoints that a run could not resume, or not with the same tokens
     (lambda s: s.ignore_data_skip or s.save_only_model,
      "ignore_data_skip and save_only_model must be false: a resumed run would train on rows that "
      "it has had, or lack its optimizer and its random state."),
-    # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
+    # Only a new best would be saved: Ctrl-C or a kill would lose every step after the last best.
     (lambda s: s.save_strategy == "best",
      "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true."),
     (lambda s: s.metric_for_best_model and s.save_total_limit == 1,
      "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run "
      "ends or is interrupted, and it could not go on from its last. Set it to 2."),
-    # The curve
+    # The validation curve
     (lambda s: s.eval_strategy != "no" and s.num_validation_rows < 1,
      "num_validation_rows is {num_validation_rows}; eval_strategy needs at least 1, or set it to "
      "'no'."),
@@ -120,9 +119,9 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
 
 
 def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Every field of a dataclass: those of `values` as their types, else the default.
+    """All fields of a dataclass with a value: from `values`, converted to the type, or the default.
 
-    A value that is not allowed joins the problems.
+    A value that is not allowed adds a message to `problems`; its field keeps the default.
     """
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     hints = typing.get_type_hints(kind)
@@ -140,32 +139,32 @@ def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str,
 
 
 def read_value(hint: Any, value: Any) -> Any:
-    """A value as its type; pydantic's ValidationError for one that it cannot be.
+    """The value converted to its type; raises pydantic's ValidationError if that is impossible.
 
-    A text is read as what its type says; any other value is held to its type.
+    Only a text (of a YAML file or the command line) is converted; other values must have the type.
     Example: `read_value(int, "5") == 5`; `read_value(int, 1.5)` raises
     """
     items = value if isinstance(value, list) and value else [value]
     is_text = all(isinstance(item, str) for item in items)
     config = {"arbitrary_types_allowed": True, "allow_inf_nan": False, "strict": not is_text}
     read = TypeAdapter(hint, config=config).validate_python(value)
-    return getattr(read, "value", read)  # of an enum
+    return getattr(read, "value", read)  # an enum's value
 
 
 def words_of(error: ValidationError) -> str:
-    """What pydantic says, each thing once."""
+    """pydantic's messages, without repeats."""
     return "; or ".join(dict.fromkeys(problem["msg"] for problem in error.errors()))
 
 
 def check_combinations(values: dict[str, Any]) -> list[str]:
-    """What does not go together among all settings of a run."""
+    """The messages of `COMBINATIONS` that hold for all settings of a run."""
     settings = SimpleNamespace(**values)
     return [text.format_map(values) for holds, text in COMBINATIONS if holds(settings)]
 
 
 def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
-    """Raise ValueError for `generation_kwargs` that transformers ignores, or refuses, or that
-    would change what another setting says; vLLM has names of its own.
+    """Raise ValueError for `generation_kwargs` that transformers does not know or refuses, or that
+    change what another setting decides. Not checked with vLLM, whose names differ.
     """
     from transformers import GenerationConfig
 
@@ -187,14 +186,14 @@ def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
 
 
 def default_of(field: dataclasses.Field) -> Any:
-    """The value of a field that nobody gives; None where its dataclass makes one."""
+    """The default of a dataclass field; None if the field has no default."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default
 
 
 def _type(name: str, hint: Any, choices: Any) -> Any:
-    """The type of a setting, with its choices and its range."""
+    """The type of a setting, narrowed to its choices or its range."""
     choices = CHOICES.get(name) or tuple(choices or ())
     if choices and typing.get_origin(hint) is list:
         hint = list[Literal[choices]]

@@ -1,11 +1,11 @@
 """Settings of a run: a preset, one YAML file and the command line, under TRL's own names.
 
-TRL's `GRPOConfig` raises on the first problem it meets, and knows nothing of rows and rewards. So
-the values are only read here; `preflight` checks all of them and builds `GRPOConfig` after that.
+TRL's `GRPOConfig` raises on the first problem, and does not check rows and rewards. So this module
+only reads the values; `preflight` then checks all of them and builds `GRPOConfig`.
 
 Precedence, from weak to strong: TRL's default, the run's YAML, `--preset`, the rest of the command
-line. A preset is a paper's settings, a YAML of recipes/presets/; of several the later wins. One
-that stands in a run's YAML (`preset:`) is part of that YAML: its other keys win over it.
+line. A preset holds the settings of a paper, in a YAML file of recipes/presets/. If several presets
+are given, a later one wins. A preset named in the run's YAML (`preset:`) is weaker than that YAML.
 """
 
 import difflib
@@ -22,10 +22,10 @@ from trl import ModelConfig, TrlParser
 
 from recipes.common.trainer import GRPOConfig
 
-# Settings that belong to the rewards named with them.
+# Settings that belong to the rewards given beside them.
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
-RENAMED = {  # settings of tutorials, and what became of them
+RENAMED = {  # settings that tutorials use, and their present names
     "max_prompt_length": "TRL has it no more: it trains on prompts of any length",
     "torch_dtype": "its name is now 'dtype'",
     "evaluation_strategy": "its name is now 'eval_strategy'",
@@ -36,12 +36,12 @@ PRESETS = Path(__file__).resolve().parents[1] / "presets"
 # Settings that name a file or a folder; `~` and variables in them are expanded.
 PATHS = ("dataset_path", "only_rows", "output_dir", "model_name_or_path", "chat_template_path")
 PATHS += ("resume_from_checkpoint", "reward_funcs", "tools", "environment_factory")
-SCALES = {"true": "group", "false": "none"}  # as TRL takes them
-ADDED = "add_reward_funcs"  # the one key of a preset that is not an argument of a run
+SCALES = {"true": "group", "false": "none"}  # TRL reads a bool as scale_rewards this way
+ADDED = "add_reward_funcs"  # a key of presets only; every other key is an argument of a run
 
 
 def setting(default: Any, help: str) -> Any:
-    """A field of a recipe's arguments, with its line for `--help`."""
+    """A dataclass field with a default and a help text for `--help`."""
     given = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
     return field(**given, metadata={"help": help})
 
@@ -51,7 +51,7 @@ class RecipeArguments:
     """The settings of a recipe besides TRL's `GRPOConfig` and `ModelConfig`."""
 
     _argument_group_name = "the recipe"
-    unused: typing.ClassVar[tuple[str, ...]] = ()  # those of all recipes that this one does not use
+    unused: typing.ClassVar[tuple[str, ...]] = ()  # fields of this class that a recipe ignores
 
     preset: list[str] | None = setting(None, "A paper's settings: names of recipes/presets/.")
     dataset_name: str | None = setting(None, "Hub id, or the recipe's own data set name.")
@@ -75,16 +75,16 @@ class RecipeArguments:
 
 @dataclass
 class Arguments:
-    """The values of a run as read, and the lists of problems and notes that a check adds to."""
+    """The settings of a run as read, with lists of problems and notes that the checks extend."""
 
     recipe: RecipeArguments
     training: dict[str, Any]
     model: dict[str, Any]
     problems: list[str]
     config_path: str | None = None
-    words: list[str] = field(default_factory=list)  # of the command line
+    words: list[str] = field(default_factory=list)  # the words of the command line
     notes: list[str] = field(default_factory=list)
-    is_read: bool = True  # False where the YAML could not be read, and none of its values is known
+    is_read: bool = True  # False if the YAML could not be read: then its values are unknown
 
     @property
     def validates(self) -> bool:
@@ -93,9 +93,10 @@ class Arguments:
 
 
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
-    """Read `--config FILE` and the command line, which wins. A bad key or value joins `problems`.
+    """Read `--config FILE` and the command line, which wins over the file.
 
-    A default takes the place of a bad value, so that everything else can be checked as well.
+    A bad key or value adds a message to `problems`. The default replaces a bad value, so that the
+    other settings can still be checked.
     """
     from recipes.common.limits import usable  # importing a recipe stays light
     from recipes.common.utils.problems import collected
@@ -105,10 +106,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     argv = list(sys.argv[1:] if argv is None else argv)
     kinds = (recipe_type, GRPOConfig, ModelConfig)
     if {"-h", "--help"} & set(argv):
-        usage = "%(prog)s --config FILE [--option VALUE ...]"  # else two hundred lines of options
+        usage = "%(prog)s --config FILE [--option VALUE ...]"  # not 200 lines of options
         parser = TrlParser(kinds, usage=usage)
         groups = parser._action_groups
-        groups.append(groups.pop(1))  # TRL's ModelConfig after the groups of ours
+        groups.append(groups.pop(1))  # print the options of TRL's ModelConfig last
         parser.print_help()
         raise SystemExit(0)
     hints = {name: hint for kind in kinds for name, hint in typing.get_type_hints(kind).items()}
@@ -133,10 +134,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
     names = options.get("preset") or config.get("preset") or []
     preset = {}
-    with collected(problems):  # names of another type are reported with the other types
+    with collected(problems):  # `usable` reports names that are not a list of text
         preset = read_presets([names] if isinstance(names, str) else names)
     added = preset.pop(ADDED, [])
-    # A preset that stands in the YAML is part of it.
+    # A preset named in the YAML is weaker than the other keys of the YAML.
     values = config | preset | options if "preset" in options else preset | config | options
     for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
         if name in options and other in config and other not in options:
@@ -147,7 +148,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         for name, value in values.items()
         if name in hints
     }
-    remember(values)  # JSON of the command line is a mapping now
+    remember(values)  # again: JSON texts of the command line are mappings now
     recipe, training, model = (usable(kind, values, problems) for kind in kinds)
     problems += _stale_reward_settings(config, options, recipe["reward_funcs"])
     problems += [
@@ -171,13 +172,13 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
 def read_words(
     argv: list[str], hints: dict[str, Any], problems: list[str]
 ) -> dict[str, str | bool | list[str]]:
-    """The options of a command line by name, each a text, or a list where its type is one.
+    """The options of a command line by name: a text, a list if the type is a list, True for a flag.
 
-    `config` is the list of all that are given. An unknown option joins the problems with a hint,
-    and no abbreviation is guessed, as argparse would.
+    `config` is a list of every given config file. An unknown option adds a problem with a hint.
+    Unlike argparse, this accepts no abbreviation of an option.
     """
     options: dict[str, Any] = {}
-    groups: list[tuple[str, list[str]]] = [("", [])]  # an option as written, and its values
+    groups: list[tuple[str, list[str]]] = [("", [])]  # (option as written, its values)
     for word in argv:
         if word.startswith("--"):
             groups.append((word, word.split("=", 1)[1:]))
@@ -189,7 +190,7 @@ def read_words(
         if name == "config":
             options.setdefault("config", []).extend(texts[:1])
         elif name not in hints:
-            strays = [option] if name else texts  # an option with its values, or what precedes any
+            strays = [option] if name else texts  # without a name: words before any option
         elif _is_list(hints[name]) and texts:
             options[name], strays = texts, []
         elif texts or hints[name] is bool:
@@ -204,12 +205,12 @@ def read_words(
 
 
 def preset_names() -> list[str]:
-    """The presets there are, in alphabetical order."""
+    """The names of all presets, in alphabetical order."""
     return sorted(file.stem for file in PRESETS.glob("*.yaml"))
 
 
 def read_presets(names: list[str]) -> dict[str, Any]:
-    """The keys of the presets, a later one over those before; rewards to be added are those of all.
+    """The merged settings of presets: a later preset wins, but the rewards to add are those of all.
 
     Raises ValueError for an unknown name.
     Example: `read_presets(["dr_grpo"])["scale_rewards"] == "none"`
@@ -227,10 +228,10 @@ def read_presets(names: list[str]) -> dict[str, Any]:
 
 
 def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, Any]) -> None:
-    """Append rewards of a preset that the run has not got.
+    """Append the rewards of a preset that the run does not have yet.
 
-    A weight of 1.0 is appended where the run gives one for each of its own rewards. Parameters that
-    the run gives win over ours. A run without rewards stays without: it is refused for that.
+    An added reward gets the weight 1.0 if the run gives a weight for each of its rewards. The run's
+    parameters win over ours. A run without rewards gets none, so that preflight refuses it.
     """
     for name in names:
         rewards, weights = recipe["reward_funcs"], training["reward_weights"]
@@ -250,11 +251,11 @@ def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, A
 
 
 def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
-    """A number, JSON as its mapping, a lone value for a list as one, a path without variables."""
+    """The value with text converted: to a number, a mapping, a list of one, an expanded path."""
     if _is_list(hint) and isinstance(value, str | int | float):
         value = [value]
     if isinstance(value, str) and int in typing.get_args(hint) and value.isdecimal():
-        value = int(value)  # also where a text is allowed, as for pad_to_multiple_of
+        value = int(value)  # also if the type allows text, as for pad_to_multiple_of
     if name == "scale_rewards":
         value = SCALES.get(str(value).lower(), value)
     if name in PATHS:
@@ -269,7 +270,7 @@ def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
 
 
 def _expanded(name: str, value: Any, problems: list[str]) -> Any:
-    """A path, or each of several, with `~` and the environment's variables in their place."""
+    """A path, or a list of paths, with `~` and environment variables expanded."""
     if isinstance(value, list):
         return [_expanded(name, each, problems) for each in value]
     if not isinstance(value, str):
@@ -281,13 +282,13 @@ def _expanded(name: str, value: Any, problems: list[str]) -> Any:
 
 
 def _is_list(hint: Any) -> bool:
-    """True for `list[...]` and `list[...] | None`, not for what could be a lone value as well."""
+    """Whether a type is `list[...]` or `list[...] | None`; False if it also allows a text."""
     options = [hint] if typing.get_origin(hint) is list else typing.get_args(hint)
     return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
 
 
 def _stale_reward_settings(config: dict, options: dict, rewards: list[str]) -> list[str]:
-    """Weights and parameters in the YAML belong to its rewards, not to others."""
+    """Problems: reward settings of the YAML whose rewards the command line replaces."""
     if "reward_funcs" not in options or config.get("reward_funcs") == rewards:
         return []
     problems = []
@@ -303,7 +304,7 @@ def _stale_reward_settings(config: dict, options: dict, rewards: list[str]) -> l
 
 
 def options_given(words: list[str]) -> set[str]:
-    """Names of the options on a command line, as fields.
+    """The field names of the options on a command line.
 
     Example: `options_given(["--max-steps=3"]) == {"max_steps"}`
     """

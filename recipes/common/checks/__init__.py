@@ -1,1 +1,1 @@
-"""Before anything is loaded: arguments, recipe, rows, batch, launch and resume are checked."""
+"""Checks before the weights are loaded: settings, rows, rewards, model, launch and resume."""

@@ -1,9 +1,8 @@
-"""The model and its tokenizer, opened once and without a weight: would they train in silence on
-what nobody meant?
+"""Checks of the model and its tokenizer, without loading weights into memory.
 
-transformers builds the model of its files on no device, so that what it refuses is in its own
-words. Our own checks are of what it passes with a warning or without: weights that are missing,
-names that LoRA does not find, a template that drops the question, a context that is too short.
+transformers builds the model on the meta device, and its errors are reported as they are. Our own
+checks cover what transformers accepts, with or without a warning: missing weights, names that LoRA
+does not find, a chat template that drops the question, a context that is too short.
 """
 
 from pathlib import Path
@@ -24,13 +23,13 @@ from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
 from recipes.common.utils.problems import collected
 
-MEASURED_ROWS = 200  # whose prompts are counted in tokens
+MEASURED_ROWS = 200  # the prompts of the first 200 rows are tokenized
 
 
 def open_model(args: Arguments, rows: list[dict]) -> None:
-    """Check what keeps the model from loading as it is meant, or from reading the rows.
+    """Add a problem if the model would not load completely or could not read the rows.
 
-    Nothing of a model that is not on this disk yet.
+    For a model that is not on this disk yet, only its name is checked.
     """
     name = args.model["model_name_or_path"]
     if not name:
@@ -46,14 +45,14 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
             raise ValueError("it is a LoRA adapter; merge it into its base model.")
         remote = bool(args.training["trust_remote_code"])
         config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
-        if getattr(config, "quantization_config", None) is None:  # packed weights have other names
+        if getattr(config, "quantization_config", None) is None:  # else packed, with other names
             check_weights(folder, config, args)
         tokenizer = load_tokenizer(folder, None, remote, args.training["chat_template_path"])
         check_reading(tokenizer, config, args.training, rows)
 
 
 def check_reward_model(name: str) -> None:
-    """Raise ValueError for a reward model that is not there, or whose head would be at random."""
+    """Raise ValueError for a reward model that is missing or would get a random head."""
     if (folder := model_folder(name)) is None:
         return check_absent(name)
     kinds = ", ".join(AutoConfig.from_pretrained(folder).architectures or ())
@@ -68,7 +67,7 @@ def check_reward_model(name: str) -> None:
 
 
 def model_folder(model: str, revision: str | None = None) -> Path | None:
-    """The folder of a model, local or in the Hub's cache; None where it is not on this disk."""
+    """The folder of a model, local or in the Hub's cache; None if it is not on this disk."""
     if Path(model).is_dir():
         return Path(model)
     try:
@@ -98,17 +97,17 @@ def check_absent(name: str) -> None:
 
 
 def check_weights(folder: Path, config: Any, args: Arguments) -> None:
-    """Raise ValueError for a model of which a part would start at random, or that LoRA misses."""
+    """Raise ValueError if some weights would start at random, or if LoRA finds no target."""
     if not config.architectures:
         raise ValueError("its config.json names no architectures: TRL knows not what to build.")
     kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
     own = args.training["model_init_kwargs"] or {}
     settings = {"attn_implementation": args.model["attn_implementation"], **own}
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # its report of what is missing is told below
+    logging.set_verbosity_error()  # we report missing weights below
     logging.disable_progress_bar()
     try:
-        # Under ZeRO-3 transformers would share the model out, and takes no device.
+        # With the ZeRO-3 config set, transformers would partition the model and refuse device_map.
         with replaced(deepspeed, _hf_deepspeed_config_weak_ref=None):
             built, loaded = kind.from_pretrained(
                 folder,
@@ -135,14 +134,14 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
 
 
 def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
-    """Raise ValueError for a name that LoRA does not find; PEFT looks for one of several alone."""
+    """Raise ValueError for each name that LoRA does not find; PEFT is content if it finds one."""
     parts = [f".{name}" for name, _ in [*built.named_modules(), *built.named_parameters()]]
     linear = [name for name, part in built.named_modules() if isinstance(part, torch.nn.Linear)]
     ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
     for setting in ("lora_target_modules", "lora_modules_to_save", "lora_target_parameters"):
         names = model[setting] or []
         if setting == "lora_target_modules" and len(names) == 1:
-            continue  # all-linear, or by TRL a regular expression of a whole name
+            continue  # all-linear, or TRL makes it a regular expression of a whole name
         missing = [name for name in names if not any(part.endswith(f".{name}") for part in parts)]
         if missing:
             raise ValueError(
@@ -165,7 +164,7 @@ def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
 
 
 def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> None:
-    """Raise ValueError for a tokenizer by which the model would not see the rows as they are."""
+    """Raise ValueError if the tokenizer, its chat template or the context does not fit the rows."""
     if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
         raise ValueError(
             "its tokenizer has neither an end token nor a pad token; set eos_token in "

@@ -1,9 +1,9 @@
-"""Preflight: may this run start? One flow in the order of what it needs, before a weight is loaded:
-settings, rows, rewards, the model and its tokenizer, the run's folder.
+"""Preflight: may this run start? Before any weight is loaded, it checks the settings, the rows, the
+rewards, the model and its tokenizer, and the run's folder.
 
-Every problem joins one list, `args.problems`, also what a library or a user's code raises, so that
-all of them are told at once and no input ends in a traceback. Whether the model will learn is not
-checked.
+Every problem joins one list, `args.problems`, also an error raised by a library or a user's code.
+So all problems are reported at once, and no input ends in a traceback. Preflight does not check
+whether the model will learn.
 """
 
 import contextlib
@@ -48,14 +48,14 @@ from rewards.contract import UNDECLARED, Reward
 
 @dataclass
 class Preflight:
-    """What a run starts with; what could not be loaded or built is None or empty."""
+    """The parts of a run; a part that could not be loaded or built is None or empty."""
 
     args: Arguments
     rewards: list[Reward] = field(default_factory=list)
     train_rows: Dataset | IterableDataset | None = None
     eval_rows: Dataset | None = None  # held out
     validation_rows: Dataset | None = None
-    rows: list[dict] = field(default_factory=list)  # of training, of a stream the first
+    rows: list[dict] = field(default_factory=list)  # the training rows; the first rows of a stream
     lines: list[dict[str, Any]] = field(default_factory=list)  # the table of rewards
     training: GRPOConfig | None = None
     model: ModelConfig | None = None
@@ -68,10 +68,10 @@ class Preflight:
 def preflight(
     args: Arguments, parts: Sequence[Any], reference_completion: Callable[[dict], Any]
 ) -> Preflight:
-    """Check a run by its settings and its loaded parts; problems and notes join those of `args`.
+    """Check a run by its settings and its loaded parts; add problems and notes to those of `args`.
 
-    `parts` are of `load_parts`; `reference_completion` makes a row's own answer in the asked
-    format, or None.
+    `parts` is the result of `load_parts`. `reference_completion` turns a row's own answer into a
+    completion in the asked format, or returns None.
     """
     rewards, *rows_of_run = parts
     result, problems = Preflight(args, rewards or [], *rows_of_run), args.problems
@@ -103,17 +103,17 @@ def preflight(
 
 
 def build(result: Preflight, problems: list[str]) -> None:
-    """Build TRL's dataclasses and what TRL makes of them: what a library refuses, it says."""
+    """Build TRL's dataclasses and what TRL makes of them; their errors become problems."""
     args, training = result.args, result.args.training
     if asked_engine().startswith("ZeRO"):
         if problems:
             return
         announce("Starting DeepSpeed, which compiles parts of itself at its first use: minutes ...")
-    # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
+    # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     on_cpu = training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
     training["use_cpu"] = bool(on_cpu)
-    if args.validates:  # TRL would ask for whole groups; an evaluation has one completion a row
+    if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
         training["num_generations_eval"] = training["num_generations_eval"] or 1
     with collected(problems):
         tools_of(training)
@@ -133,11 +133,11 @@ def build(result: Preflight, problems: list[str]) -> None:
 
 
 def build_optimizer(training: GRPOConfig) -> None:
-    """Build the optimizer on one number, and the schedule, as the trainer will."""
+    """Build the optimizer, for one weight, and the schedule, so that bad settings raise here."""
     weights, steps = [torch.nn.Parameter(torch.zeros(1))], max(training.max_steps, 1)
     kind, settings = torch.optim.SGD, {}
     if training.optim_target_modules is None and "lomo" not in training.optim.value:
-        kind, settings = Trainer.get_optimizer_cls_and_kwargs(training)  # no model is asked for
+        kind, settings = Trainer.get_optimizer_cls_and_kwargs(training)  # needs no model
     schedule, kwargs = training.lr_scheduler_type, training.lr_scheduler_kwargs
     get_scheduler(
         schedule, kind(weights, **settings), training.get_warmup_steps(steps), steps, kwargs
@@ -145,7 +145,7 @@ def build_optimizer(training: GRPOConfig) -> None:
 
 
 def check_packages(training: GRPOConfig, model: ModelConfig, problems: list[str]) -> None:
-    """What the settings name is installed, and imports."""
+    """Import the packages that the settings need; add a problem for each that fails."""
     for setting, package in (("use_vllm", "vllm"), ("use_liger_kernel", "liger_kernel")):
         if getattr(training, setting):
             with collected(problems, setting):
@@ -159,9 +159,9 @@ def check_packages(training: GRPOConfig, model: ModelConfig, problems: list[str]
 
 
 def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
-    """Somebody is logged in where a run reports or pushes to: it would end late.
+    """Add a problem if a run uses W&B or the Hub without a login: it would fail only later.
 
-    Looks where W&B looks, without a call of it: offline, a key of the environment, or .netrc.
+    For W&B this reads what W&B reads: the offline mode, the environment's key, and .netrc.
     """
     env, uses_wandb = os.environ, "wandb" in training.report_to
     has_key = (
@@ -181,19 +181,19 @@ def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
 
 
 def check_launch(args: Arguments, problems: list[str]) -> None:
-    """No launch that accelerate silently takes for something else."""
+    """Add a problem for a launch that accelerate would silently run in another way."""
     rank, world, fsdp = int(os.environ.get("RANK", 0)), world_size(), args.training["fsdp"]
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
     named = dict(pairwise(words)) | dict(word.split("=", 1) for word in words if "=" in word)
     launch: Any = {}
     if file := named.get("--config_file"):
-        with contextlib.suppress(OSError, yaml.YAMLError):  # accelerate has not read it either
+        with contextlib.suppress(OSError, yaml.YAMLError):  # accelerate cannot read it either
             launch = yaml.safe_load(Path(file).read_text()) or {}
     kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
     on_cpu = launch.get("use_cpu") or "--cpu" in words
     table = {
-        # Every process but that of rank 0 is silent.
+        # Only the process of rank 0 prints.
         f"RANK is {rank} in the environment and WORLD_SIZE {world}: there is no process of that "
         "rank, and nothing would be printed: unset RANK.": rank >= world,
         f"fsdp is {fsdp!r}, but this launch is {asked_engine()}: give accelerate launch "
@@ -215,9 +215,9 @@ def check_launch(args: Arguments, problems: list[str]) -> None:
 
 
 def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems: list[str]) -> None:
-    """There are rows for a generation, and a run can be saved where one ends.
+    """Add a problem if rows are too few for a generation, or a checkpoint would fall within one.
 
-    TRL cannot resume in the middle of a generation.
+    TRL cannot resume in the middle of a generation (the rollouts that several steps share).
     """
     prompts = t.generation_batch_size // t.num_generations
     accumulation, steps = t.gradient_accumulation_steps, t.steps_per_generation
@@ -247,9 +247,9 @@ def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems:
 
 
 def prepare(result: Preflight, problems: list[str]) -> None:
-    """Let rewards that need it get ready, such as code rewards their sandbox."""
+    """Call `prepare` of the rewards that have it, such as code rewards, for their sandbox."""
     training, notes = result.training, result.args.notes
-    completions = -(-training.generation_batch_size // training.world_size)  # of one call
+    completions = -(-training.generation_batch_size // training.world_size)  # in one call
     for reward in result.rewards:
         if reward.prepare is not None:
             with collected(problems, f"reward {reward.name!r}"):
@@ -258,7 +258,7 @@ def prepare(result: Preflight, problems: list[str]) -> None:
 
 
 def check_folder(args: Arguments) -> None:
-    """Raise ValueError for a folder of the run that is taken or that cannot be made."""
+    """Raise ValueError if the output folder is that of the model or data, or cannot be written."""
     folder = Path(args.training["output_dir"] or "trainer_output").absolute()
     taken = {"model": args.model["model_name_or_path"], "data": args.recipe.dataset_path}
     for what, other in taken.items():
@@ -270,7 +270,7 @@ def check_folder(args: Arguments) -> None:
     try:
         with tempfile.TemporaryDirectory(dir=above) as beside:
             Path(beside, folder.relative_to(above)).mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # also where root is told that it may write, as in /proc
+    except OSError as error:  # os.access would not do: for root it allows /proc
         raise ValueError(f"nothing can be written there: {error.strerror}.") from error
 
 
@@ -278,7 +278,7 @@ def check_folder(args: Arguments) -> None:
 
 
 def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -> None:
-    """Say what is not checked, what is evaluated, and how small a change that shows."""
+    """Add notes: what is not checked, which rows are evaluated, and which change they can show."""
     args, notes = result.args, result.args.notes
     for kind, words in (
         (UNDECLARED, "undeclared, so that no promise is checked; set .kind and .full under it"),
@@ -303,14 +303,14 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
 def resolved(
     recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str
 ) -> dict[str, Any]:
-    """Every value of the run as plain data, without secrets: a later start is compared with it."""
+    """All settings of a run as plain data, without secrets, to compare a later start with them."""
     values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
     public = {name: value for name, value in values.items() if not is_secret(name)}
     return blank(json.loads(json.dumps(public, default=str)))
 
 
 def report(result: Preflight) -> str:
-    """The text of preflight: the table of rewards, notes, and the problems or the batch."""
+    """The text that preflight prints: rewards, notes, and either the problems or the batch."""
     args, training = result.args, result.training
     lines = [f"Preflight of {args.config_path or 'the command line'}"]
     if isinstance(result.train_rows, IterableDataset):

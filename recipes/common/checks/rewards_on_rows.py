@@ -1,5 +1,5 @@
-"""Rows against rewards: the reference answer earns its due, an empty completion nothing, and a
-wrong answer less than the right one.
+"""Checks of the rewards on the rows: a reference answer earns the full reward, an empty completion
+earns nothing, and a wrong answer earns less than the right one.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from rewards.audit import graded, try_tricks
 from rewards.contract import Reward
 from rewards.rows import NumberedRow, rows_by_task
 
-PART = 200  # rows of one call
-Reference = Callable[[dict], Any]  # a row's own answer in the asked format, or None
+PART = 200  # rows in one call of a reward
+Reference = Callable[[dict], Any]  # row -> its answer as a completion, or None
 
 
 def check_rewards(
@@ -29,13 +29,13 @@ def check_rewards(
     reference: Reference,
     is_stream: bool = False,
 ) -> list[dict[str, Any]]:
-    """Hold the rewards to training and evaluation rows; the table of what each gives on each task.
+    """Check the rewards on training and evaluation rows; return a table by task and reward.
 
-    Problems and what a reward pays for tricks join those of `args`.
+    Problems, and notes of what a reward pays for tricks, are added to those of `args`.
     """
     problems, training = args.problems, args.training
     check_settings(training, rows, rewards, problems)
-    may_be_empty = bool(training["environment_factory"])  # which asks the question
+    may_be_empty = bool(training["environment_factory"])  # the environment asks the question
     wrong = check_columns(rows, may_be_empty) or check_reference(rows, reference)
     problems += wrong
     if wrong:
@@ -44,7 +44,7 @@ def check_rewards(
     weights = weights if len(weights) == len(rewards) else [1.0] * len(rewards)
     lines, sound = [], []
     for reward, weight in zip(rewards, weights, strict=True):
-        if takes_environments(reward):  # outside a rollout there are none
+        if takes_environments(reward):  # it needs the environments of a rollout
             continue
         of_reward, wrong = reward_lines(rows, reward, reference, weight)
         problems += wrong or check_scores(reward, of_reward, is_stream)
@@ -60,13 +60,13 @@ def check_rewards(
             problems.append(cheats.problem)
         elif not reward.is_model:
             args.notes.append(f"{reward.name} {cheats.sentence()}")
-    # The same of evaluation rows, by the rewards that are sound.
+    # The same checks on evaluation rows, with the rewards that had no problem.
     if wrong := check_columns(eval_rows, may_be_empty):
         problems += [f"evaluation rows: {problem}" for problem in wrong]
         return lines
     held_out = [reward_lines(eval_rows, reward, reference) for reward in sound]
     wrong = [problem for _, problems_of_reward in held_out for problem in problems_of_reward]
-    tasks = {row["task"] for row in rows}  # theirs are reported of the training rows
+    tasks = {row["task"] for row in rows}  # unscored tasks of the training rows are reported above
     others = [row for row in eval_rows if tasks and row["task"] not in tasks]
     wrong += check_every_task_is_scored([line for part, _ in held_out for line in part], others)
     problems += [f"evaluation rows: {problem}" for problem in wrong if problem not in problems]
@@ -78,7 +78,7 @@ def check_rewards(
 def check_settings(
     training: dict[str, Any], rows: list[dict], rewards: list[Reward], problems: list[str]
 ) -> None:
-    """Weights, gates and the loss go with the rewards that there are."""
+    """Add a problem where weights, gates, the loss or a reward model do not fit the rewards."""
     weights, names = training["reward_weights"] or [], ", ".join(each.name for each in rewards)
     if rewards and weights and len(weights) != len(rewards):
         problems.append(
@@ -105,7 +105,7 @@ def check_settings(
 def check_gates(
     gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Reward]
 ) -> list[str]:
-    """A gate is a verifier or a format reward, and scores every task of what it gates."""
+    """Problems of gates: one must be a verifier or format reward that scores the gated tasks."""
     named = {reward.name: reward for reward in rewards}
     tasks = sorted({row["task"] for row in rows if row.get("task")})
     problems = []
@@ -133,7 +133,7 @@ def check_gates(
 
 
 def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
-    """Every row has a task and a prompt, a text or messages that end in one; the first without."""
+    """A problem for the first row without a task, or whose prompt is missing or empty."""
     for number, row in enumerate(rows):
         if missing := [name for name in ("prompt", "task") if not row.get(name)]:
             return [
@@ -155,7 +155,7 @@ def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
 def reward_lines(
     rows: list[dict], reward: Reward, reference: Reference, weight: float = 1.0
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Score the rows of each task: a line for each, and the promises that the reward breaks."""
+    """Score the rows of each task: a table line for each task, and the problems of the reward."""
     lines, problems = [], []
     for task, numbered in rows_by_task(rows).items():
         line = {
@@ -181,7 +181,7 @@ def score_task(
     reward: Reward,
     reference: Reference,
 ) -> list[str]:
-    """Fill in what a reward gives to the rows of a task, and list the promises that it breaks."""
+    """Fill in the table line of a task, and return the problems of the reward on its rows."""
     rows, title = [row for _, row in numbered], f"reward {reward.name!r}"
     lacks = []
     for number, row in numbered:
@@ -191,14 +191,14 @@ def score_task(
                 f"{title} needs the column {', '.join(missing)}, which row {number} lacks (its "
                 f"columns: {sorted(name for name, value in row.items() if value is not None)})."
             ]
-    # A reward that sees every row may pass over a task that lacks its columns.
+    # A reward for all tasks may skip a task without its columns, if other rows have them.
     is_elsewhere = any(row.get(column) is not None for row in all_rows for column in reward.columns)
     if lacks and not (is_elsewhere and reward.tasks is None and reward.kind != "model"):
         return lacks
-    if reward.kind == "model":  # each score is a call of a model: none is asked before the run
+    if reward.kind == "model":  # scoring would call a model, which preflight does not
         line["rows scored"] = len(rows)
         return []
-    golds = [reference(row) for row in rows]  # a row of one's own needs no reference answer: None
+    golds = [reference(row) for row in rows]  # None: a row without a reference answer
     sure = [i for i, gold in enumerate(golds) if gold is not None]
     try:
         amounts, failures = score(reward, [rows[i] for i in sure], [golds[i] for i in sure])
@@ -208,14 +208,14 @@ def score_task(
     if failures:
         return lacks or [f"{title} fails on the reference answers: {failures[0]}"]
     known = [amount for amount in amounts if amount is not None]
-    # Not even an empty completion is graded.
+    # Rows that the reward cannot grade: an empty completion gets None too.
     ungraded = [i for i, amount in enumerate(empty) if golds[i] is None and amount is None]
     line["rows scored"] = len(known) + len(rows) - len(sure) - len(ungraded)
     line["reference earns"] = min(known, default=None)
     line["empty earns"] = max((amount for amount in empty if amount is not None), default=None)
     is_verifier, problems = reward.kind == "verifier", []
     if not line["rows scored"]:
-        if not is_verifier:  # it does not apply to this task
+        if not is_verifier:  # the reward does not apply to this task
             return []
         others = ", ".join(sorted({row["task"] for row in all_rows} - {line["task"]}))
         return [
@@ -247,7 +247,7 @@ def score_task(
 def score(
     reward: Reward, rows: list[dict], texts: list[Any]
 ) -> tuple[list[float | None], list[str]]:
-    """The score of each text, and why the reward says that it failed on a row."""
+    """The score of each text, and the reward's messages for the rows on which it failed."""
     found = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward.name}"):
         part = slice(start, start + PART)
@@ -256,9 +256,9 @@ def score(
 
 
 def check_scores(reward: Reward, lines: list[dict], is_stream: bool) -> list[str]:
-    """A reward is for tasks that there are, and scores some of their rows, or it does nothing."""
+    """A problem if a reward names an unknown task or scores no row."""
     tasks = sorted({line["task"] for line in lines})
-    if not tasks or is_stream:  # the tasks of a stream's later rows are not known
+    if not tasks or is_stream:  # later rows of a stream may have other tasks
         return []
     unknown = sorted(set(reward.tasks or ()) - set(tasks))
     if unknown:
@@ -275,7 +275,7 @@ def check_scores(reward: Reward, lines: list[dict], is_stream: bool) -> list[str
 
 
 def check_every_task_is_scored(lines: list[dict], rows: list[dict]) -> list[str]:
-    """A task may do without step rewards, but not without any other."""
+    """A problem for each task that no reward scores; step rewards do not count."""
     problems = []
     for task, numbered in rows_by_task(rows).items():
         outcomes = [line for line in lines if line["task"] == task and line["kind"] != "step"]

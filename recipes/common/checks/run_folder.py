@@ -1,7 +1,7 @@
-"""The folder of a run: a start begins in it, resumes what is there, or is refused.
+"""The folder of a run: decide whether to start in it, to resume its run, or to refuse.
 
-`run_config.json` says which run it is: every setting, the engine, and digests of rows, code and the
-model at step 0. A start that differs is refused, but for what a resume may change.
+`run_config.json` identifies the run: every setting, the engine, and digests of rows, code and the
+model at step 0. A start with another record is refused, but a resume may change some settings.
 
 *Not covered*: what a reward's file imports or reads, and a model that is not on this disk yet.
 """
@@ -31,22 +31,22 @@ from recipes.common.utils.machine import fastest_dtype, package_versions
 from recipes.common.utils.screen import announce, refuse
 
 FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
-# What a later start may change without making it another run.
+# A later start may change these freely: they do not belong to the identity of the run.
 NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir"}
 NOT_COMPARED |= {"push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit"}
 NOT_COMPARED |= {"accept_changed", "digests", "versions"}
-# What a resume may change: not what is learnt from a row, but when a run ends for want of it.
+# A resume may change these: they decide when a reward error ends the run, not what is learnt.
 CHANGEABLE = {"max_reward_error_rate", "reward_timeout_s"}
 CODE = "the code of "
 MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
-SAMPLE = 1 << 25  # bytes from the middle of a file; training changes every part of the weights
+SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes all weights
 
 
 # --- What a start does
 
 
 def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
-    """What `dtype: fastest` is: as the folder records it, else measured. Every rank calls this."""
+    """The dtype for `dtype: fastest`: recorded in the folder or measured. Every rank calls this."""
     dtype = None
     if not recipe.fresh:
         with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
@@ -60,9 +60,9 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
 def open_run_folder(
     recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]
 ) -> str | None:
-    """Decide what the output folder asks for. Every rank calls this; the main one decides for all.
+    """Open the output folder: start, resume or refuse. Every rank calls this; rank 0 decides.
 
-    `record` is every setting of the run (`preflight.resolved`) and `identity_of` it.
+    `record` holds the settings of the run (`preflight.resolved`) and its identity (`identity_of`).
 
     Returns:
         The checkpoint to resume from, or None for a start from step 0.
@@ -71,7 +71,7 @@ def open_run_folder(
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the
             folder belongs to another run, is damaged or is still being written.
     """
-    decision: list[Any] = [None, False, None]  # a refusal, whether it is finished, its checkpoint
+    decision: list[Any] = [None, False, None]  # refusal, is finished, checkpoint
     if training.process_index == 0:
         try:
             decision = [None, *_decide(recipe, training, record)]
@@ -90,7 +90,7 @@ def open_run_folder(
 def _decide(
     recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]
 ) -> tuple[bool, str | None]:
-    """Whether the run is finished, and its checkpoint; ValueError for what is refused."""
+    """Whether the run is finished, and the checkpoint to resume; ValueError to refuse the start."""
     folder = Path(training.output_dir)
     _take_lock(folder)
     is_empty = all(path.name == files.LOCK for path in folder.iterdir())
@@ -122,14 +122,14 @@ def _decide(
     _check_resumable(recipe, training, folder, checkpoint)
     for file in files.completion_files(folder):
         if int(file.stem.rpartition("_")[2]) > step:
-            file.unlink()  # it is written again; a kill may have cut it short
+            file.unlink()  # the resumed run writes this step again
     files.write_json(folder / files.RECORD, record)
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
     return False, str(checkpoint) if checkpoint else None
 
 
 def _recorded(folder: Path) -> dict[str, Any]:
-    """The record of a folder, empty where it has none; ValueError where it is damaged."""
+    """The record of a folder, empty if there is none; ValueError if it is damaged."""
     record = files.read_json(folder / files.RECORD, {})
     if not isinstance(record, dict):
         raise ValueError(f"{folder / files.RECORD} is damaged: it holds no mapping of settings.")
@@ -139,9 +139,9 @@ def _recorded(folder: Path) -> dict[str, Any]:
 def _same_run(
     recipe: RecipeArguments, folder: Path, old: dict[str, Any], new: dict[str, Any]
 ) -> dict[str, Any]:
-    """The record `old` of a folder with what a resume may change of it; ValueError for another run.
+    """The record `old`, updated with the changes that a resume may make; ValueError for others.
 
-    versions.json keeps the command of each start, which says from when on a change holds.
+    versions.json keeps the command of each start, so it shows when a change was made.
     """
     changed = differences(old, new)
     code = {name for name in changed if name.startswith(CODE)}
@@ -172,10 +172,10 @@ def _same_run(
 
 
 def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
-    """What keeps a checkpoint from being resumed; None where it is whole.
+    """Why a checkpoint cannot be resumed; None if it is complete.
 
-    transformers writes trainer_state.json last, and each rank its random state, one sooner than
-    another: a save that was cut short lacks one.
+    transformers writes trainer_state.json last, and each rank writes its own random state at its
+    own time. So an interrupted save lacks at least one of these files.
     """
     ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
     for name in ranks if world_size > 1 else ["rng_state.pth"]:
@@ -193,7 +193,7 @@ def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
 def _check_resumable(
     recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path | None
 ) -> None:
-    """Refuse, by a ValueError, what no checkpoint of the folder can be resumed from."""
+    """Raise ValueError if the run cannot continue from `checkpoint` (None: no checkpoint)."""
     asked = training.resume_from_checkpoint
     if asked and Path(asked).absolute().parent != folder.absolute():
         raise ValueError(
@@ -220,7 +220,7 @@ def _check_resumable(
 
 
 def _move_aside(folder: Path) -> Path:
-    """Move the folder to another name, and take the lock of a new one."""
+    """Rename the folder, and create and lock a new one; return the path of the renamed folder."""
     aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
     folder.rename(aside)
     _take_lock(folder)
@@ -231,7 +231,7 @@ _lock = None  # held for the life of the process
 
 
 def _take_lock(folder: Path) -> None:
-    """Refuse where another process still writes: a recipe may outlive its launcher."""
+    """Lock the folder; ValueError if another process holds it: a launcher may end first."""
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:
@@ -261,10 +261,10 @@ def _take_lock(folder: Path) -> None:
 def identity_of(
     code: Iterable[Callable], train_rows: list[dict], eval_rows: list[dict], model: Path | None
 ) -> dict[str, Any]:
-    """What makes a run this run besides its settings; of a stream, its first rows.
+    """The identity of a run besides its settings: engine, versions and digests.
 
-    `code` are rewards, tools and environments; `model` is the folder of the model at step 0, None
-    for one that is not on this disk.
+    `code` holds rewards, tools and environments. `train_rows` are the first rows of a stream.
+    `model` is the folder of the model at step 0, or None if it is not on this disk.
     """
     digests = {"model and tokenizer": _model_digest(model) if model else None}
     for name, rows in (("training rows", train_rows), ("held-out rows", eval_rows)):
@@ -276,7 +276,7 @@ def identity_of(
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """What makes it another run.
+    """The differences between two records that make them different runs, by name.
 
     Example: `differences({"seed": 0}, {"seed": 1}) == {"seed": "was 0, now 1"}`
     """
@@ -302,7 +302,7 @@ def _digest(texts: Iterable[str | bytes]) -> str:
 
 
 def _source_digest(function: Callable) -> str | None:
-    """Of its file, without comments and layout; None for C code or an interactive session."""
+    """Digest of a function's file, without comments and layout; None if it has no source file."""
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
         function = getattr(function, "__wrapped__", None) or function.func
     is_plain = inspect.isroutine(function) or inspect.isclass(function)
@@ -314,7 +314,7 @@ def _source_digest(function: Callable) -> str | None:
 
 
 def _model_digest(folder: Path) -> str:
-    """Of the configuration, the weights, the tokenizer and its chat template."""
+    """Digest of the configuration, the weights, the tokenizer and its chat template."""
     pieces = []
     for path in sorted(path for path in folder.iterdir() if path.suffix in MODEL_FILES):
         size = path.stat().st_size

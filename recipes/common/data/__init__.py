@@ -1,1 +1,1 @@
-"""Where rows come from."""
+"""Load, split and check the rows of a run."""

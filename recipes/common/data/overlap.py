@@ -1,4 +1,4 @@
-"""Questions seen twice: in training and held out, or in the warm start."""
+"""Find questions of the held-out rows that the model trains on, and duplicate rows."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 from recipes.common.utils.run_files import WARM_START, read_json
 
-QUESTIONS = "question_digests"  # of a warm start's record
+QUESTIONS = "question_digests"  # a key of warm_start.json
 
 
 def question_of(prompt: str | list[dict[str, Any]]) -> str:
@@ -23,7 +23,7 @@ def question_of(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def question_digest(prompt: str | list[dict[str, Any]]) -> str:
-    """A short digest of `question_of(prompt)`, whatever spaces stand beside its signs.
+    """A short digest of `question_of(prompt)`; spaces beside punctuation do not change it.
 
     Example: `question_digest("2 + 2 =") == question_digest("2+2=")`
     """
@@ -32,12 +32,12 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def warm_start_questions(model: str | None) -> set[str]:
-    """The digests of the questions of a local model's warm start; none without one."""
+    """The digests of the questions in a local model's warm start; empty if it had none."""
     return set(read_json(Path(model or "", WARM_START), {}).get(QUESTIONS, []))
 
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
-    """No evaluation question may be one of training or of the model's warm start."""
+    """Problems: evaluation questions that are also in the training rows or the warm start."""
     asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if question_of(row["prompt"])}
     problems = []
     for seen, where in (
@@ -55,15 +55,15 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | N
 
 
 def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
-    """No question has two answers, and no evaluation row stands twice."""
+    """Problems: questions with two different answers, and repeated evaluation rows."""
     problems = []
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first: dict[str, int] = {}
         conflicts, twice = [], []
         for number, row in enumerate(rows):
-            if not question_of(row["prompt"]):  # an environment asks
+            if not question_of(row["prompt"]):  # an environment asks the question
                 continue
-            # Two tasks of MBPP differ by their tests alone.
+            # Two MBPP tasks can have the same prompt and differ only in their tests.
             asked = [row["task"], row["prompt"], row.get("tests")]
             at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
             earlier, answer = rows[at].get("answer"), row.get("answer")

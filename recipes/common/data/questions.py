@@ -1,4 +1,4 @@
-"""Questions and their answers, from the Hub or from files, by the names of columns."""
+"""Load questions and their answers from the Hub or from files, by the names of two columns."""
 
 import json
 import math
@@ -18,12 +18,12 @@ from recipes.common.settings import RecipeArguments, setting
 from rewards.rows import collect, lines_of, parse_line, shown
 from rewards.text import last_boxed
 
-Item = dict[str, str]  # `question`, and `answer`: the gold, or a solution that ends in it
-Values = Iterable[tuple[str, Any]]  # a place for messages, and the row that stands there
+Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
+Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line)
 KINDS = (".jsonl", ".json", ".csv", ".parquet")
-PART = re.compile(r"(.+)-\d{5}-of-\d{5}")  # of a split, as the Hub names files
-NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # what stands for none
-ONE_IN = 8  # questions are held out where the data have no test split
+PART = re.compile(r"(.+)-\d{5}-of-\d{5}")  # a split in several files, as the Hub names them
+NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # written for a missing answer
+ONE_IN = 8  # without a test split, one question in so many is held out
 
 
 @dataclass
@@ -46,13 +46,13 @@ class QuestionArguments(RecipeArguments):
 
 
 def worked_example(example: list[str]) -> list[dict[str, str]]:
-    """The messages of a worked example, a question and its completion; none for an empty one."""
+    """The two messages of a worked example [question, completion]; empty for an empty list."""
     pairs = zip(("user", "assistant"), example, strict=False)
     return [{"role": role, "content": text} for role, text in pairs]
 
 
 def gold_of(answer: str) -> str:
-    r"""The final answer of a solution: behind `####`, else in its last box, else all of it.
+    r"""The final answer of a solution: after `####`, else in its last box, else the whole text.
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
     """
@@ -66,14 +66,13 @@ def load_questions(
     check: Callable[[str], str | None],
     hub: tuple[str, str] | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Draw training and held-out items from the source that is named, else from `hub`.
+    """Draw training and held-out items from the source in `args`, else from `hub` (id, config).
 
-    Without a test split one question in `ONE_IN` is held out by its hash: no seed brings it into
-    training.
+    Without a test split, one question in `ONE_IN` is held out by its hash, so the seed does not
+    change which. `check` returns why a gold answer cannot be used, or None.
 
     Raises:
-        ValueError: what is wrong with the settings or, by file and line, with the rows; `check`
-            says of a gold why it cannot be used, or None.
+        ValueError: with what is wrong in the settings, or in the rows by file and line.
     """
     from recipes.common.data.overlap import question_of  # importing a recipe stays light
 
@@ -95,7 +94,7 @@ def load_questions(
         source, config = (args.dataset_name, None) if args.dataset_name else hub
         splits = splits_of_hub(source, args.dataset_config or config)
     train, test = args.dataset_train_split, args.dataset_test_split
-    if len(splits) == 1 and test not in splits:  # whatever its name
+    if len(splits) == 1 and test not in splits:  # a single split is for training
         splits, test = {train: next(iter(splits.values()))}, None
     for split, remedy in (
         (train, "set dataset_train_split"),
@@ -133,7 +132,7 @@ def read_questions(folder: str, split: str) -> list[Item]:
 
 
 def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
-    """The splits of a file or a folder, by the names of its files; parts are put together."""
+    """The splits of a file or a folder, named by its files; the parts of a split are joined."""
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -154,7 +153,7 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
 
 
 def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
-    """The splits of a data set on the Hub."""
+    """The splits of a data set on the Hub, by name."""
     return {
         split: ((f"{name}, {split}, row {number}", row) for number, row in enumerate(rows, start=1))
         for split, rows in load_dataset(name, config).items()
@@ -162,12 +161,12 @@ def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
 
 
 def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
-    """The rows of a file with their places; of JSON as text."""
+    """The rows of a file with their places; a JSON row is a line of text."""
     kind = file.suffix[1:]
     if kind in ("jsonl", "json"):
         yield from lines_of(file)
         return
-    # Of CSV 007 and NA as they stand
+    # In CSV, pandas would read 007 as 7 and NA as missing.
     as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
     options = as_text if kind == "csv" else {}
     try:  # a stream writes no cache
@@ -185,7 +184,7 @@ def usable_items(
     check: Callable[[str], str | None],
     max_bad_rows: int,
 ) -> list[Item]:
-    """The items that can be used; ValueError where more than `max_bad_rows` cannot, or none can."""
+    """The usable items; ValueError if more than `max_bad_rows` rows are unusable, or all are."""
     from recipes.common.utils.screen import announce
 
     items, problems = collect(values, partial(item_of, columns=columns, check=check))
@@ -199,7 +198,7 @@ def usable_items(
 
 
 def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:
-    """The item of a row, or of a line of JSON; ValueError where it cannot be used."""
+    """The item of a row or of a line of JSON; ValueError if it cannot be used."""
     row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")

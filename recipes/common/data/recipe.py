@@ -1,4 +1,4 @@
-"""A recipe by its YAML: its module, arguments, rewards and rows."""
+"""Load a recipe from its YAML: its module, arguments, rewards and rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from rewards.loading import import_file
 
 @dataclass
 class Recipe:
-    """A recipe with the arguments of one YAML; rows are None where they were not asked for."""
+    """A recipe with the arguments of one YAML; rows are None if they were not asked for."""
 
     module: ModuleType
     args: Arguments
@@ -28,9 +28,9 @@ class Recipe:
 
 
 def import_recipe(config: Path) -> ModuleType:
-    """Import the train.py next to a recipe's YAML; ValueError without one.
+    """Import the train.py next to a recipe's YAML; ValueError if there is none.
 
-    It offers `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`,
+    The module has `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`,
     `reference_completion(row)` and `metric(row, completion)`.
     """
     file = config.resolve().parent / "train.py"
@@ -59,19 +59,19 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
 def load_parts(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None
 ) -> tuple[list[Reward] | None, Rows | None, Dataset | None, Dataset | None]:
-    """Load rewards and rows, None for what fails or is not asked for.
+    """Load rewards, training, held-out and validation rows; None for a part not loaded.
 
-    What is raised joins the problems of `args`.
+    An error adds a message to the problems of `args`.
     """
     recipe, problems = args.recipe, args.problems
     rewards, rows = None, (None, None, None)
-    if not args.is_read:  # the rest would only be told to be missing
+    if not args.is_read:  # every other setting would only be reported as missing
         return rewards, *rows
     with collected(problems):
         if load_rows:
             try:
                 split = load_split(args, load_rows)
-            except OSError as error:  # as the Hub's client raises them
+            except OSError as error:  # the Hub's client raises OSError
                 raise ValueError(
                     f"the rows cannot be loaded ({type(error).__name__}: {error}): give "
                     "dataset_path, correct dataset_name, or connect to the network."
@@ -88,7 +88,7 @@ def load_parts(
 
 
 def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
-    """Every row has the columns that the recipe makes its reference completion of."""
+    """A problem for the first row without a column that the reference completion needs."""
     for number, row in enumerate(rows):
         try:
             reference(row)
@@ -101,10 +101,10 @@ def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -
 
 
 def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
-    """Give columns also under other names, as `{"solution": "answer"}` does.
+    """Copy columns to other names: `{"solution": "answer"}` adds `solution`, a copy of `answer`.
 
     Raises:
-        ValueError: a column that the rows do not have, or a name under which they have another.
+        ValueError: the rows lack the column, or have other values under the new name.
     """
     if not (rows and columns):
         return rows
@@ -115,9 +115,9 @@ def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
             setting = f"reward_columns gives the column {column!r} as {name!r}, but the rows"
             if column not in row:
                 raise ValueError(f"{setting} do not have it; {has}.")
-            if row.get(name, row[column]) != row[column]:  # what a probe kept is equal
+            if row.get(name, row[column]) != row[column]:  # rows that a probe kept already have it
                 raise ValueError(f"{setting} have another of the name {name!r}; {has}.")
         return {name: row[column] for name, column in columns.items()}
 
-    added(next(iter(rows)))  # a stream is read later
+    added(next(iter(rows)))  # fail here on the first row: a stream is mapped later
     return rows.map(added)

@@ -1,4 +1,4 @@
-"""Which rows a run sees: held out, drawn, or taken for the curve."""
+"""Choose the rows of a run: training, held-out and validation rows."""
 
 import hashlib
 import itertools
@@ -14,20 +14,20 @@ from recipes.common.settings import Arguments
 from rewards.rows import read_jsonl, with_keys
 
 Rows = Dataset | IterableDataset
-STREAMED_ROWS = 1000  # of a stream, so many are checked
+STREAMED_ROWS = 1000  # so many rows of a stream are checked
 
 
 def is_held_out(text: str, one_in: int) -> bool:
-    """Tell by its hash whether a text, about one in `one_in`, is held out, by any seed."""
+    """Whether a text is held out: about one in `one_in` is, by its hash, whatever the seed."""
     return hashlib.sha256(text.encode()).digest()[0] % one_in == 0
 
 
 def split_distinct(
     items: Iterable[dict], train: int, held_out: int, one_in: int = 8
 ) -> tuple[list[dict], list[dict]]:
-    """Take the first items with a `question` of its own, so many of each side.
+    """Take the first `train` training items and `held_out` held-out items, without repeats.
 
-    The side is that of `is_held_out`.
+    `is_held_out` of the `question` decides the side; a repeated `question` is skipped.
     """
     wanted = {False: train, True: held_out}
     sides: dict[bool, dict[str, dict]] = {False: {}, True: {}}
@@ -41,7 +41,7 @@ def split_distinct(
 
 
 def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
-    """Draw `count` rows by `seed`; all of them, in their order, for None."""
+    """Draw `count` rows by `seed`; None keeps all rows in their order."""
     return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
 
 
@@ -55,12 +55,12 @@ def first_rows(rows: Rows | None) -> list[dict]:
 def load_split(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
 ) -> tuple[Rows, Dataset | None, Dataset | None]:
-    """Load training, held-out and validation rows, the last None without a curve.
+    """Load training, held-out and validation rows; validation is None without `eval_strategy`.
 
-    With `num_train_rows` the validation rows are those that the recipe loads after them, so that a
-    run trains on the same rows with and without a curve; else they are drawn by the seed. Of a
-    stream they are the first. A question of theirs is removed from the training rows wherever these
-    come from, and one that the model's warm start trained on from both.
+    With `num_train_rows`, the validation rows are the rows that follow the training rows, so a run
+    trains on the same rows with and without validation. Otherwise the seed draws them; from a
+    stream they are the first rows. Their questions are removed from the training rows, also from
+    `only_rows`. Questions of the model's warm start are removed from training and validation rows.
     """
     from recipes.common.data.overlap import question_digest, warm_start_questions
 
@@ -85,20 +85,20 @@ def load_split(
 
 
 def use_only_rows(file: str, count: int | None) -> Dataset:
-    """Load the first `count` rows of a file, in their order, in place of a recipe's own.
+    """Load the first `count` rows of a file, to train on in place of the recipe's own rows.
 
-    The prompts are those of the file, whatever system prompt and worked example the run has.
-    ValueError without the file, without rows, or for one without prompt or task.
+    The prompts stay as they are in the file: the run's system prompt and worked example do not
+    apply. ValueError if the file is missing or empty, or if a row lacks its prompt or task.
     """
     if not Path(file).is_file():
         raise ValueError(f"only_rows: there is no file {file}; scripts/probe.py --keep writes one.")
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
-    columns = dict.fromkeys(name for row in rows for name in row)  # of all rows, not of the first
+    columns = dict.fromkeys(name for row in rows for name in row)  # a later row may have more
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in columns})
 
 
 def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
-    """Take `count` rows: the first of a stream, the last without a seed, else drawn by it."""
+    """Split off `count` rows: the first of a stream, the last without a seed, else drawn."""
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
@@ -112,7 +112,7 @@ def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dat
 
 
 def without(rows: Rows, questions: set[str]) -> Rows:
-    """The rows whose question is not one of these, by their digests."""
+    """The rows without those whose question digest is in `questions`."""
     from recipes.common.data.overlap import question_digest
 
     if not questions:

@@ -1,1 +1,1 @@
-"""The ground every room stands on: the run folder, statistics, tables, the machine."""
+"""Helpers for the other packages: the run folder, statistics, tables, the machine."""

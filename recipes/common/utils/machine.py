@@ -1,6 +1,7 @@
 """The machine a run is on: its cores, versions and hardware.
 
-And two settings that make a CPU run faster (measured in RESULTS.md) and change nothing computed.
+`use_all_cores` and `make_head_input_contiguous` make a CPU run faster (measured in RESULTS.md) and
+do not change what it computes.
 """
 
 import contextlib
@@ -32,16 +33,16 @@ def usable_cores() -> int:
 
 
 def use_all_cores(training: TrainingArguments) -> None:
-    """Use all cores where a process has one thread, `accelerate launch`'s default."""
+    """Use all cores of a CPU if torch has one thread, as `accelerate launch` sets by default."""
     if training.use_cpu and torch.get_num_threads() == 1:
         torch.set_num_threads(max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 def fastest_dtype() -> tuple[str, float]:
-    """The faster of bfloat16 and float32 for this machine's products, and how many times it is.
+    """The faster of bfloat16 and float32 on this machine, and how many times faster it is.
 
-    Measured in a fraction of a second on a CPU, where one machine multiplies bfloat16 twice as fast
-    as float32 and another half as fast; an accelerator that knows bfloat16 is not asked.
+    On a CPU this measures matrix products for a fraction of a second: bfloat16 is twice as fast as
+    float32 on one CPU and half as fast on another. On an accelerator, bfloat16 wins if supported.
     """
     if torch.accelerator.is_available():
         knows = not torch.cuda.is_available() or torch.cuda.is_bf16_supported()
@@ -52,18 +53,18 @@ def fastest_dtype() -> tuple[str, float]:
 
 
 def _seconds_of_products(dtype: torch.dtype) -> float:
-    """The best of five: hidden states of 256 tokens times a layer of a small model."""
+    """The best time of five: hidden states of 256 tokens times one layer of a small model."""
     states, layer = torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
     multiply = functools.partial(torch.nn.functional.linear, states, layer)
     return min(timeit.repeat(multiply, number=10))
 
 
 def make_head_input_contiguous(model: PreTrainedModel) -> None:
-    """Let the LM head of a model on a CPU multiply once a batch when a prompt has been read.
+    """Make the LM head of a model on a CPU multiply the whole batch at once after the prompts.
 
-    `generate` gives the head a strided slice, the last position of each prompt, for which torch
-    multiplies sequence by sequence with a copy of the weights for each: 56 MB times the batch for a
-    vocabulary of 49 152.
+    `generate` passes the head a strided slice: the last position of each prompt. For such a slice
+    torch multiplies each sequence separately and copies the weights for each: 56 MB times the batch
+    size for a vocabulary of 49 152.
     """
     if model.device.type == "cpu":
         model.get_output_embeddings().register_forward_pre_hook(
@@ -87,7 +88,7 @@ def versions() -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str | None]:
-    """The versions of Python and of the packages that decide what is computed, where installed."""
+    """Versions of Python and of the packages that affect results; None if not installed."""
     found = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

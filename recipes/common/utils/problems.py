@@ -1,4 +1,4 @@
-"""What is wrong with a run: one list of messages, which everything that is checked adds to."""
+"""Problems of a run: one list of messages, to which every check adds."""
 
 import traceback
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def told(table: dict[str, Any]) -> list[str]:
-    """The messages of a table whose condition holds.
+    """The messages whose condition holds, of a table from message to condition.
 
     >>> told({"it is too long": 5 > 3, "it is empty": 5 == 0})
     ['it is too long']
@@ -17,10 +17,10 @@ def told(table: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def collected(problems: list[str], source: str | None = None) -> Iterator[None]:
-    """Let whatever is raised end the block and join the problems, whoever raised it.
+    """Run the block; if it raises, add the error to `problems` and go on after the block.
 
-    A ValueError is a message as it stands, anything else is named by its type; `source` says what
-    was being checked. Without one an error that is no message gets its place in the code.
+    The message of a ValueError is taken as it is; another error gets its type, and without
+    `source` (the name of what is checked) also its line of code.
 
     >>> problems = []
     >>> with collected(problems, "optim"):
@@ -36,6 +36,6 @@ def collected(problems: list[str], source: str | None = None) -> Iterator[None]:
         if not isinstance(error, ValueError):
             text = f"{type(error).__name__}: {text}"
             source = source or f"{place.filename}, line {place.lineno}"
-        if source:  # of another library: one line, and no report of pages
+        if source:  # a library may raise pages of text: keep one line
             text = f"{source}: {' '.join(text.split())[:500]}"
         problems.append(text)

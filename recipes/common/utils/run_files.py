@@ -1,4 +1,4 @@
-"""The run folder: every file name in it, and how each is read and written, whole or not at all."""
+"""The run folder: the names of its files, and functions that read and write them."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ VALIDATION = "evaluation/validation.jsonl"  # a line for each evaluation of the 
 COMPLETIONS = "completions"  # TRL's parquet files, one for each logged step
 CHECKPOINTS = "checkpoint-*"
 STATE = "trainer_state.json"  # the Trainer's log
-SUMMARY = "summary.json"  # with it and the report the run is finished
+SUMMARY = "summary.json"  # a run with this, TABLE and REPORT is finished
 TABLE = "table.txt"
 CURVES = "curves.png"
 REPORT = "report.html"
@@ -25,15 +25,15 @@ WANDB = "wandb_run.json"
 LOCK = "run.lock"
 CARD = "README.md"
 PARTIAL = ".partial"  # the ending of a file that is still being written
-WARM_START = "warm_start.json"  # of a warm start: its settings, and the digests of its questions
-PROBE_FIGURES = "figures.json"  # of a probe
+WARM_START = "warm_start.json"  # settings of a warm start, and digests of its questions
+PROBE_FIGURES = "figures.json"  # the results of a probe
 
-# The first columns of a file of completions; then come rewards, what they log, and the advantage.
+# The first columns of a file of completions; rewards, their logs and the advantage follow.
 FIRST_COLUMNS = ("step", "prompt", "completion")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file under another name and rename it: a file that exists is whole."""
+    """Write a file under another name, then rename it, so that a file is never half written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(PARTIAL)
     partial.write_text(text, encoding="utf-8")
@@ -41,12 +41,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON by `write_whole`, without secrets: settings, records and figures."""
+    """Write indented JSON by `write_whole`, with secrets blanked."""
     write_whole(path, json.dumps(blank(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """Read JSON; `default` where there is no such file, `ValueError` where it is damaged."""
+    """Read JSON; return `default` if the file is missing, raise ValueError if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
     except ValueError as error:
@@ -54,12 +54,12 @@ def read_json(path: Path, default: Any = None) -> Any:
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write one JSON object a row by `write_whole`."""
+    """Write one line of JSON per row by `write_whole`."""
     write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read what `write_rows` wrote; `ValueError` where it is damaged."""
+    """Read the rows of a file of `write_rows`; ValueError if it is damaged."""
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:  # splitlines would cut at U+2028
             return [json.loads(line) for line in lines]
@@ -68,7 +68,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Read the settings of a run that was started; `FileNotFoundError` where none was."""
+    """Read the settings of a run; FileNotFoundError if no run was started in this folder."""
     record = read_json(run / RECORD)
     if record is None:
         raise FileNotFoundError(
@@ -78,12 +78,12 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def read_evaluated(run: Path, file: str) -> list[dict[str, Any]]:
-    """Read the rows of `BEFORE`, `AFTER` or `VALIDATION`; none where the run has none yet."""
+    """Read the rows of `BEFORE`, `AFTER` or `VALIDATION`; empty if the file is not there yet."""
     return read_rows(run / file) if (run / file).is_file() else []
 
 
 def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
-    """Read the evaluated rows of a finished run, before and after; ValueError where it has none."""
+    """Read the rows evaluated before and after training; ValueError if one file is missing."""
     missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
     if missing:
         raise ValueError(
@@ -93,21 +93,21 @@ def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
 
 
 def read_validation(run: Path) -> list[dict[str, Any]]:
-    """Read the evaluations of the validation rows, if any; the first is of the untrained model.
+    """Read the evaluations of the validation rows; the first is of the untrained model.
 
-    Each has `step`, `metrics` (name -> True, False or None for each row), `truncated` (a share),
-    `mean_length` and `rewards` (name -> mean or None).
+    An evaluation has `step`, `metrics` (name -> True, False or None for each row), `truncated` (a
+    share), `mean_length` and `rewards` (name -> mean or None).
     """
     return read_evaluated(run, VALIDATION)
 
 
 def completion_files(run: Path) -> list[Path]:
-    """The files of the completions of each logged step, in the order of the steps."""
+    """The files of completions, one for each logged step, in the order of the steps."""
     return sorted((run / COMPLETIONS).glob("completions_*.parquet"))
 
 
 def read_completions(path: Path) -> Any:
-    """Read one of them as a table of pyarrow; `ValueError` where it is damaged."""
+    """Read one file of completions as a pyarrow table; ValueError if it is damaged."""
     from pyarrow import ArrowInvalid, parquet
 
     try:
@@ -126,7 +126,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def read_log(run: Path) -> list[dict[str, float]]:
-    """Read the logged training steps of a run, as far as its newest checkpoint or its end."""
+    """Read the logged training steps of a run, up to its end or else its newest checkpoint."""
     for state in (run / STATE, *(path / STATE for path in checkpoints(run))):
         if state.is_file():
             return [entry for entry in read_json(state)["log_history"] if "reward" in entry]
@@ -134,7 +134,7 @@ def read_log(run: Path) -> list[dict[str, float]]:
 
 
 def is_reward_mean(key: str) -> bool:
-    """Tell whether a key of the log is the mean of one reward function.
+    """Whether a key of the log is the mean of one reward function.
 
     >>> is_reward_mean("rewards/xml_format/mean"), is_reward_mean("rewards/xml_format/std")
     (True, False)
@@ -154,7 +154,7 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
 
 
 def _message_text(message: dict) -> str:
-    """The text of a message, then each of its tool calls as one line of JSON."""
+    """The text of a message, followed by its tool calls as JSON."""
     content = message.get("content") or ""
     text = content if isinstance(content, str) else json.dumps(content, default=str)
     for call in message.get("tool_calls") or []:
@@ -164,7 +164,7 @@ def _message_text(message: dict) -> str:
 
 
 def arguments_text(call: dict) -> str:
-    """The arguments of a tool call as JSON text, which they are already in a table of completions.
+    """The arguments of a tool call as JSON text; a table of completions holds them as text already.
 
     >>> arguments_text({"function": {"name": "add", "arguments": {"a": 1}}})
     '{"a": 1}'

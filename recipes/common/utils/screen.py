@@ -1,7 +1,7 @@
-"""The screen of a run: what it waits for, and how it ends, in our words as its last lines.
+"""What a run prints: what it waits for, and why it ends.
 
-torchrun shows the file that it names in TORCHELASTIC_ERROR_FILE as the root cause, at the end of
-its own report.
+torchrun prints the file named in TORCHELASTIC_ERROR_FILE as the root cause, at the end of its own
+report. So our message is also written to that file.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ from tqdm import tqdm
 
 from recipes.common.utils.secrets import blank
 
-# All but tab and new line, and what turns the direction of a text.
+# Control characters except tab and new line, and characters that change the text direction.
 CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
-OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one is to be heard first
+OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: let the main one print first
 
 
 def is_main() -> bool:
-    """Tell whether this is the process that speaks for all.
+    """Whether this process prints for all.
 
-    One whose rank nobody has, left in the environment, does: it is to say so.
+    A stale RANK in the environment (rank >= world size) also prints, to show preflight's error.
     """
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    is_read = rank.isdecimal() and world.isdecimal()  # else preflight says so
+    is_read = rank.isdecimal() and world.isdecimal()  # if not, print: preflight reports the error
     return not is_read or int(rank) == 0 or int(rank) >= int(world)
 
 
 def announce(message: str) -> None:
-    """Print on the main process what is waited for."""
+    """Print a message on the main process only."""
     if is_main():
         print(shown(message), flush=True)
 
 
 def shown(message: str) -> str:
-    r"""A message for a terminal: without secrets, and without characters that would steer it.
+    r"""The message without secrets, and with control characters of a terminal escaped.
 
     >>> shown("a key of the file: \x1b[2J")
     'a key of the file: \\x1b[2J'
@@ -50,21 +50,21 @@ def shown(message: str) -> str:
 
 
 def bar(items: Sequence, title: str) -> Iterable:
-    """Go through the items; after three seconds the main process shows how far it is."""
+    """Iterate over the items; after three seconds the main process shows a progress bar."""
     return tqdm(items, title, unit="batch", delay=3, leave=False, disable=not is_main())
 
 
 def refuse(message: str) -> NoReturn:
-    """End with status 2 and this message, which the main process prints for all."""
+    """Exit with status 2 and this message; the main process prints first."""
     if not is_main():
         time.sleep(OTHERS_WAIT_S)
     print(shown(message), flush=True)
-    _tell_launcher(shown(message).rpartition("\n\n")[2])  # of preflight's report the problems
+    _tell_launcher(shown(message).rpartition("\n\n")[2])  # of preflight's report, only the problems
     sys.exit(2)
 
 
 def explain_endings() -> None:
-    """Let Ctrl-C end the process in one line, and keep secrets out of tracebacks."""
+    """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks."""
 
     def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
         if kind is KeyboardInterrupt:

@@ -1,10 +1,10 @@
 """Secrets: tokens, keys and passwords, blanked wherever a setting or a message leaves the process.
 
-A secret is known by the name of its setting, option or environment variable, by its value once it
-was seen under such a name, and by the forms that some services give theirs.
+A secret is recognized by the name of its setting, option or environment variable; by its value,
+after it was seen under such a name; and by the form of the tokens of some services.
 
-*Not covered*: a secret in another encoding (base64, say), and one of less than 8 characters that
-stands in a text without its name.
+*Not covered*: a secret in another encoding (base64, say), and one of fewer than 8 characters
+that stands in a text without its name.
 """
 
 import os
@@ -12,15 +12,15 @@ import re
 from typing import Any
 
 BLANK = "..."
-SHORTEST = 8  # a shorter value may be a word of any text
+SHORTEST = 8  # a shorter value may be an ordinary word in a text
 WORDS = (
     r"(?:token|passw(?:or)?d|secret|credentials?|authorization"
     r"|(?:api|access|auth|private|secret)[_-]?key)"
 )
 NAME = re.compile(rf"(?:.*[_-])?{WORDS}", re.IGNORECASE)
-# Of a tokenizer, in transformers' and in people's settings.
+# Tokenizer settings such as eos_token hold a piece of text, not a secret.
 OF_A_TEXT = re.compile(r".*(?:bos|eos|pad|unk|sep|cls|mask|image|video|audio|end|stop)[_-]?token")
-# As an option, a setting, a parameter of an address or an entry of a mapping stands in a text.
+# `name=value` or `name: value` in a text: an option, a setting, a URL parameter, a mapping entry.
 NAMED = re.compile(
     rf"""(?<![\w-])((?:[\w-]*[_-])?{WORDS})(["']?\s*[:=]\s*["']?)([^\s"',;&{{}}()\[\]]+)""",
     re.IGNORECASE,
@@ -32,7 +32,7 @@ _seen: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a setting, an option or a variable of this name holds a secret.
+    """Whether a setting, an option or an environment variable of this name holds a secret.
 
     >>> [is_secret(name) for name in ("hub_token", "--api-key", "eos_token", "max_tokens", "key")]
     [True, True, False, False, False]
@@ -41,7 +41,7 @@ def is_secret(name: str) -> bool:
 
 
 def remember(settings: Any) -> None:
-    """Note the values of secrets among settings, at any depth, to know them in a text."""
+    """Remember the secret values in settings, at any depth, so that `blank` finds them in text."""
     if isinstance(settings, dict):
         _seen.update(
             str(of).strip() for name, of in settings.items() if _holds_secret(str(name), of)
@@ -53,9 +53,9 @@ def remember(settings: Any) -> None:
 
 
 def blank(value: Any) -> Any:
-    """`value` with its secrets blanked: of a mapping, of the words of a command, of a text.
+    """`value` with its secrets blanked: a text, a mapping, or the words of a command line.
 
-    What is neither text, mapping, list nor tuple is returned as it is.
+    A value that is not a text, mapping, list or tuple is returned unchanged.
 
     >>> blank({"hub_token": "abc", "seed": 1, "judge": {"base_url": "https://me:abc@host/v1"}})
     {'hub_token': '...', 'seed': 1, 'judge': {'base_url': 'https://me:...@host/v1'}}

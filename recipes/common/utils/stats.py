@@ -1,4 +1,4 @@
-"""Statistics of before and after. scipy takes seconds to load: it is imported where it is used."""
+"""Statistics of evaluations. scipy takes seconds to load, so each function imports it itself."""
 
 import math
 from statistics import mean, stdev
@@ -10,13 +10,13 @@ POWER = 0.8
 
 
 def share(outcomes: list[bool | None]) -> float:
-    """The share of what is True of the outcomes that are known; 0.0 of none."""
+    """The share of True among the outcomes that are not None; 0.0 if there are none."""
     known = [outcome for outcome in outcomes if outcome is not None]
     return sum(known) / len(known) if known else 0.0
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a share; everything between 0 and 1 when `n` is 0.
+    """The 95 % Wilson score interval of a share; (0, 1) when `n` is 0.
 
     >>> [round(end, 4) for end in wilson_interval(5, 10)]
     [0.2366, 0.7634]
@@ -30,7 +30,7 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def mcnemar_p(before: list[bool], after: list[bool]) -> float:
-    """The exact two-sided McNemar test of paired outcomes; 1.0 where none changed.
+    """The p-value of the exact two-sided McNemar test of paired outcomes; 1.0 if none changed.
 
     >>> mcnemar_p([False] * 9 + [True], [True] * 9 + [False])  # nine rows won and one lost
     0.021484375
@@ -42,12 +42,12 @@ def mcnemar_p(before: list[bool], after: list[bool]) -> float:
 
 
 def slope_test(values: list[float]) -> tuple[float, float]:
-    """The slope of a line through three values or more, and its two-sided p.
+    """The slope of a line through three values or more, and its two-sided p-value.
 
-    Errors that remember the one before, as those of a skill that drifts, count as n (1 - r) /
-    (1 + r) independent ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105), where r is
-    their correlation with the one before, raised by the (1 + 4 r) / n that it is too small in few
-    values. p is 1.0 where no more than two are left. Not covered: a drift that noise hides.
+    Successive errors are often correlated. So n errors count as n (1 - r) / (1 + r) independent
+    ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105). r is the correlation of
+    successive errors, plus (1 + 4 r) / n because it is estimated too small from few values. p is
+    1.0 if at most two independent errors remain. Not covered: a drift that noise hides.
 
     >>> slope_test([1.0, 2.0, 3.0, 4.0])
     (1.0, 0.0)
@@ -58,7 +58,7 @@ def slope_test(values: list[float]) -> tuple[float, float]:
     slope = float(steps @ values / (steps @ steps))
     errors = np.asarray(values) - np.mean(values) - slope * steps
     scatter = float(errors @ errors)
-    if scatter <= 1e-24 * float(np.square(values).sum()):  # rounding
+    if scatter <= 1e-24 * float(np.square(values).sum()):  # only rounding errors
         return slope, float(slope == 0.0)
     r = float(errors[1:] @ errors[:-1]) / scatter
     r = max(0.0, r + (1 + 4 * r) / n)
@@ -70,7 +70,7 @@ def slope_test(values: list[float]) -> tuple[float, float]:
 
 
 def t_quantile(values: int, level: float = 0.05) -> float:
-    """The 0.975 quantile of Student's t for the mean of so many values, two or more."""
+    """Student's t quantile (0.975 by default) for an interval of the mean of `values` values."""
     from scipy.stats import t
 
     return float(t.ppf(1 - level / 2, values - 1))
@@ -81,7 +81,7 @@ def t_interval(
 ) -> tuple[float, float] | None:
     """Student's 95 % interval of the mean of a few independent values (seeds); None for one value.
 
-    Cut at what is possible. `level` is the share of such intervals that miss the mean.
+    The interval is cut at `low` and `high`. `level` is the share of intervals that miss the mean.
 
     >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
     [-0.4841, 4.4841]
@@ -93,9 +93,9 @@ def t_interval(
 
 
 def paired_interval(before: list[bool], after: list[bool]) -> tuple[float, float]:
-    """The 95 % interval of the change of a share over paired rows; all that is possible of none.
+    """The 95 % interval of the change of a share over paired rows; (-1, 1) without rows.
 
-    Bonett and Price 2012: Laplace's, one row more each way.
+    Bonett and Price 2012: Laplace's correction adds one row won and one row lost.
 
     >>> after = [True] * 4 + [False] * 28  # four rows won, none lost
     >>> [round(end, 3) for end in paired_interval([False] * 32, after)]
@@ -114,10 +114,10 @@ def _won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
 def bootstrap_interval(
     values: list[float], seed: int = 0, draws: int = 10_000
 ) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of one value a problem (Efron 1979).
+    """The 95 % percentile bootstrap interval of the mean of one value per problem (Efron 1979).
 
-    Too narrow below some thirty problems, and a point where all are alike. scipy's bootstrap
-    refuses a single value. `ValueError`: no values, or fewer than one draw.
+    It is too narrow below about thirty problems, and a point if all values are equal. We do not
+    use scipy's bootstrap because it refuses a single value. ValueError: no values or no draws.
 
     >>> bootstrap_interval([0.25, 0.25]), bootstrap_interval([0.0, 1.0])
     ((0.25, 0.25), (0.0, 1.0))
@@ -134,10 +134,10 @@ def bootstrap_interval(
 
 
 def smallest_change(n: int, changed: float) -> float | None:
-    """The smallest change of a share that `n` paired rows show in 4 of 5 cases; None for no change.
+    """The smallest change of a share that `n` paired rows show with 80 % power; None if none.
 
-    By the exact McNemar test at 5 %, where the share `changed` of the rows has another outcome
-    afterwards, and at least as many as the share changes by.
+    The test is the exact McNemar test at 5 %. `changed` is the share of rows with another outcome
+    afterwards; it counts as at least the change itself.
 
     >>> round(smallest_change(160, 0.25), 3), smallest_change(5, 0.25)
     (0.114, None)
@@ -145,26 +145,26 @@ def smallest_change(n: int, changed: float) -> float | None:
     if _mcnemar_power(n, 1.0, 1.0) < POWER:
         return None
     low, high = 0.0, 1.0
-    while high - low > 5e-4:
+    while high - low > 5e-4:  # power_line prints a tenth of a point, 0.001
         middle = (low + high) / 2
         low, high = (low, middle) if _mcnemar_power(n, middle, changed) >= POWER else (middle, high)
     return high
 
 
 def _mcnemar_power(n: int, change: float, changed: float) -> float:
-    """The chance that the test shows a change, over the binomial number of rows that change."""
+    """The power of the McNemar test; the number of rows that change is binomial."""
     from scipy.stats import binom
 
     changed = max(changed, change)
-    rows = np.arange(1, n + 1)  # that change
-    most_lost = binom.ppf(0.025, rows, 0.5) - 1  # for McNemar's p within 5 %
+    rows = np.arange(1, n + 1)  # how many rows change
+    most_lost = binom.ppf(0.025, rows, 0.5) - 1  # for McNemar's p <= 5 %
     won = 0.5 + change / changed / 2
     shown = binom.cdf(most_lost, rows, 1 - won) + binom.cdf(most_lost, rows, won)
     return float(binom.pmf(rows, n, changed) @ shown)
 
 
 def power_line(n: int, changed: float, condition: str) -> str:
-    """Say which change `n` held-out rows show.
+    """The sentence that says which change `n` held-out rows can show.
 
     >>> power_line(160, 0.25, "if a quarter changes")
     '160 held-out rows show a change of 11.4 points or more (80 % power, if a quarter changes)'

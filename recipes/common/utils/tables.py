@@ -4,7 +4,7 @@ from typing import Any
 
 
 def format_table(table: list[dict[str, Any]]) -> str:
-    """Plain text columns, as wide as their widest cell; None is a dash.
+    """The table as text with aligned columns; None is shown as a dash.
 
     >>> print(format_table([{"task": "math", "full": 1.0}, {"task": "code", "full": None}]))
       task  full
@@ -21,7 +21,7 @@ def format_table(table: list[dict[str, Any]]) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share for people; without a value a dash.
+    """The share in percent; a dash for None.
 
     >>> percent(0.421), percent(None)
     ('42.1 %', '-')
@@ -47,5 +47,5 @@ def points(change: float, interval: tuple[float, float] | None = None) -> str:
     ('+28.8 pt', '+28.8 pt')
     """
     within = f" ({100 * interval[0]:+.0f} to {100 * interval[1]:+.0f})" if interval else ""
-    exact = round(100 * change, 9)  # one change has two neighbours in floating point
+    exact = round(100 * change, 9)  # else 28.75 rounds up or down by its floating-point error
     return f"{exact:+.1f} pt{within}"

@@ -1,4 +1,4 @@
-"""A YAML file of settings: a mapping in which a name stands once."""
+"""Read a YAML file of settings: a mapping without repeated names."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import yaml
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """PyYAML takes the last of several equal names without a word."""
+    """A loader that refuses repeated names; PyYAML silently takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         scalars = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -20,11 +20,11 @@ class UniqueKeys(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read settings; ValueError for a file that cannot be read, or that holds something else."""
+    """Read settings; ValueError if the file cannot be read or does not hold a mapping."""
     try:
         with path.open("rb") as file:  # YAML finds the encoding itself
             config = yaml.load(file, UniqueKeys)
-        json.dumps(config, default=str)  # an alias to what it stands in has no end
+        json.dumps(config, default=str)  # raises if an alias contains itself
     except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
