@@ -25,7 +25,7 @@ from recipes.common.trainer import GRPOConfig
 # Settings that belong to the rewards given beside them.
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
-RENAMED = {  # settings that tutorials use, and their present names
+RENAMED = {  # outdated settings of tutorials, and what to say about them
     "max_prompt_length": "TRL has it no more: it trains on prompts of any length",
     "torch_dtype": "its name is now 'dtype'",
     "evaluation_strategy": "its name is now 'eval_strategy'",
@@ -134,7 +134,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
     names = options.get("preset") or config.get("preset") or []
     preset = {}
-    with collected(problems):  # `usable` reports names that are not a list of text
+    with collected(problems):  # an unknown name; `usable` reports a wrong type
         preset = read_presets([names] if isinstance(names, str) else names)
     added = preset.pop(ADDED, [])
     # A preset named in the YAML is weaker than the other keys of the YAML.

@@ -134,7 +134,7 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
 
 
 def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
-    """Raise ValueError for each name that LoRA does not find; PEFT is content if it finds one."""
+    """Raise ValueError if LoRA does not find every name; PEFT is content with one of several."""
     parts = [f".{name}" for name, _ in [*built.named_modules(), *built.named_parameters()]]
     linear = [name for name, part in built.named_modules() if isinstance(part, torch.nn.Linear)]
     ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))

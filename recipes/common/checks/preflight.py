@@ -249,7 +249,7 @@ def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems:
 def prepare(result: Preflight, problems: list[str]) -> None:
     """Call `prepare` of the rewards that have it, such as code rewards, for their sandbox."""
     training, notes = result.training, result.args.notes
-    completions = -(-training.generation_batch_size // training.world_size)  # in one call
+    completions = -(-training.generation_batch_size // training.world_size)  # per process
     for reward in result.rewards:
         if reward.prepare is not None:
             with collected(problems, f"reward {reward.name!r}"):

@@ -231,7 +231,7 @@ _lock = None  # held for the life of the process
 
 
 def _take_lock(folder: Path) -> None:
-    """Lock the folder; ValueError if another process holds it: a launcher may end first."""
+    """Lock the folder; ValueError if another process has it (its launcher may be gone)."""
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:
