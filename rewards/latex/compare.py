@@ -7,9 +7,9 @@ from rewards.latex.parse import Tree, minus, rational
 from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer, is_constant
 from rewards.latex.value import constant, constant_ratio, has_value, letters, same_value
 
-# A decimal is the rounded form of an exact value from here on: 0.333333 is 1/3, 0.3333 is not.
+# A decimal needs this many places to count as a rounded value: 0.333333 is 1/3, 0.3333 is not.
 ROUNDED_PLACES = 6
-FLOAT_DIGITS = 14  # that floating point gets right
+FLOAT_DIGITS = 14  # significant digits of a float without rounding error
 _CHOICES = [("letter", letter) for letter in "ABCDEF"]
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 _RATIO = re.compile(r"(\d+): (\d+)")
@@ -18,10 +18,10 @@ _ENDS = {"<": "()", r"\le": "[]"}
 
 
 def compare(gold: Answer, answer: Answer) -> bool:
-    """Whether `answer` is `gold`, strictly where others are not.
+    """Whether `answer` equals `gold`, by stricter rules than other checkers have.
 
-    Brackets and the order of a bare list count, a set is not a tuple, two units must agree, one
-    value is not a list of one, an equation is not its right side.
+    Brackets and the order of a bare list count. A set is not a tuple. Two units must agree. One
+    value is not a list of one value. An equation is not its right side.
     """
     kinds = {gold.kind, answer.kind}
     if "bad" in kinds:
@@ -29,7 +29,7 @@ def compare(gold: Answer, answer: Answer) -> bool:
     if kinds == {"named"} and gold.label == answer.label:
         return compare(gold.items[0], answer.items[0])
     if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
-        return False  # x = 2, and 3x + 1 = 7
+        return False  # 3x + 1 = 7 does not answer x = 2
     if kinds <= {"named", "equation"}:
         return _same_equation(gold, answer)
     if "named" in kinds:
@@ -52,7 +52,7 @@ def compare(gold: Answer, answer: Answer) -> bool:
 
 
 def _same_ratio(text: Answer, value: Answer) -> bool:
-    """2:3 and a fraction."""
+    """Whether a ratio such as `2:3` equals a fraction."""
     ratio = _RATIO.fullmatch(text.source)
     if not ratio or value.tree[0] != "/":
         return False
@@ -60,7 +60,7 @@ def _same_ratio(text: Answer, value: Answer) -> bool:
 
 
 def _same_decimal_comma(comma: Answer, point: Answer) -> bool:
-    """`2,75` and `2.75`, where one of the two is written with a point."""
+    """Whether `2,75` equals `2.75`; the other number must be written with a decimal point."""
     match = _DECIMAL_COMMA.fullmatch(comma.source)
     if not match or not point.places:
         return False
@@ -71,11 +71,11 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
     if {gold.kind, answer.kind} == {"matrix", "group"}:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
     if [gold.label, answer.label].count("names") == 1:
-        gold, answer = _by_name(gold), _by_name(answer)  # (1, 2) may be y = 2, x = 1
+        gold, answer = _by_name(gold), _by_name(answer)  # (1, 2) equals y = 2, x = 1
     kinds, labels = {gold.kind, answer.kind}, {gold.label, answer.label}
     if (len(kinds) > 1 and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
         return False
-    is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) and 1, 3
+    is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
     if "group" in kinds and len(labels) > 1 and not is_tuple:
         return False
     if "group" in kinds or not ("any" in labels or "set" in kinds or labels == {"names"}):
@@ -90,7 +90,7 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
 
 
 def _as_tuple(answer: Answer) -> Answer:
-    """A column of numbers as the tuple of them."""
+    """A matrix of one column as a tuple; any other answer unchanged."""
     if answer.kind != "matrix" or any(len(row.items) != 1 for row in answer.items):
         return answer
     return Answer("group", answer.source, tuple(row.items[0] for row in answer.items), label="()")
@@ -119,7 +119,10 @@ def _same_quantity(gold: Answer, answer: Answer) -> bool:
 
 
 def _same_percent(gold: Answer, answer: Answer) -> bool:
-    """35% is 0.35, and it is 35 where the sign was left out, but not of 0.35 or 40/9."""
+    """Whether a percentage equals a plain number: 35% equals 0.35.
+
+    35% also equals 35, with the sign left out; but 0.35% is not 0.35, and (40/9)% is not 40/9.
+    """
     percent, plain = (gold, answer) if gold.unit == "%" else (answer, gold)
     if same_value(("/", percent.tree, rational(100)), plain.tree):
         return True
@@ -129,9 +132,9 @@ def _same_percent(gold: Answer, answer: Answer) -> bool:
 
 
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
-    """`decimal` is the other, no decimal itself, rounded to its last of at least six places.
+    """Whether `decimal` is `other`, which is not a decimal, rounded to at least six places.
 
-    What looks exact, 3628801.000000, and what has less than five digits is not taken for rounded.
+    A decimal that looks exact, such as 3628801.000000, or that is below 0.001 does not count.
     """
     if (decimal.places or 0) < ROUNDED_PLACES or other.places is not None:
         return False
@@ -142,11 +145,11 @@ def _is_rounded(decimal: Answer, other: Answer) -> bool:
     places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
     if len(decimals) < ROUNDED_PLACES - 2 or places < ROUNDED_PLACES:
         return False
-    return abs(value - true) <= 0.500001 * 10**-places
+    return abs(value - true) <= 0.500001 * 10**-places  # half of the last place, and float error
 
 
 def _residual(answer: Answer) -> Tree | None:
-    """Left side less right side of an equation or a relation of two sides."""
+    """The left side minus the right side; None unless there are two sides, both expressions."""
     sides = answer.items[::-1] if answer.kind == "named" else answer.items
     if len(sides) != 2 or any(side.kind != "quantity" for side in sides):
         return None
@@ -154,7 +157,7 @@ def _residual(answer: Answer) -> Tree | None:
 
 
 def _same_equation(gold: Answer, answer: Answer) -> bool:
-    """The same zeros: one residual is a multiple of the other."""
+    """Whether two equations have the same solutions: one residual is a multiple of the other."""
     left, right = _residual(gold), _residual(answer)
     if left is None or right is None:
         return gold.source == answer.source
@@ -171,7 +174,7 @@ def _same_relation(gold: Answer, answer: Answer) -> bool:
     if left is None or right is None or (_is_solved(gold) and not _is_solved(answer)):
         return False
     ratio = constant_ratio(left, right)
-    return ratio is not None and (ratio > 0 or gold.label == r"\ne")
+    return ratio is not None and (ratio > 0 or gold.label == r"\ne")  # a ratio < 0 flips < and >
 
 
 def _is_unknown(answer: Answer) -> bool:
@@ -179,7 +182,7 @@ def _is_unknown(answer: Answer) -> bool:
 
 
 def _is_solved(relation: Answer) -> bool:
-    """`x < 5`, and `-x > -5` too; not `2x < 10`."""
+    """Whether one side is `x` or `-x` and another a constant: `x < 5`, not `2x < 10`."""
     sides = []
     for side in relation.items:
         is_negative = (side.tree or ())[:2] == ("*", rational(-1))
@@ -188,7 +191,7 @@ def _is_solved(relation: Answer) -> bool:
 
 
 def _as_set(answer: Answer) -> Answer | None:
-    """`a < x < b` or `x < b` as an interval, several joined by "or" as a union; else None."""
+    """`a < x < b` or `x < b` as an interval, relations joined by "or" as a union; else None."""
     if answer.kind == "list" and answer.label == "any":
         parts = [_as_set(item) for item in answer.items]
         return None if None in parts else Answer("union", answer.source, tuple(parts), label="any")
@@ -206,7 +209,7 @@ def _as_set(answer: Answer) -> Answer | None:
 
 
 def can_be_equal(gold: Answer) -> bool:
-    """Whether an answer in other words could be the gold: it is all understood, and has a value."""
+    """Whether an answer can equal the gold: all of the gold is understood and has a value."""
     if gold.kind in ("bad", "opaque"):
         return False
     if gold.kind == "quantity":

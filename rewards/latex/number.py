@@ -1,4 +1,4 @@
-"""A text that is one number and its unit: the one grammar of numbers, for LaTeX and prose."""
+"""Reads a text that is one number, with or without a unit, in LaTeX or prose."""
 
 import re
 from fractions import Fraction
@@ -14,7 +14,7 @@ _PLAIN_MIXED = re.compile(r"([-+]?\s*\d+) (\d+)/(\d+)", re.ASCII)
 
 # --- Units
 
-# A unit, and what else it is called; a unit of any other name is its own.
+# Each unit with its other names. Any name that is not here is a unit of its own.
 _SPELLINGS = {
     "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer", "mm": "millimeter",
     "in": "inch inche", "ft": "foot feet", "mi": "mile", "$": "dollar usd", "cent": "¢",
@@ -23,7 +23,7 @@ _SPELLINGS = {
     "oz": "ounce", "l": "liter", "ml": "milliliter", "mi/h": "mph",
 }  # fmt: skip
 _UNITS = {name: unit for unit, names in _SPELLINGS.items() for name in names.split()}
-# How many of the first unit of its line each is.
+# The size of each unit, measured in the first unit of its line.
 _MEASURES = (
     {"m": 1, "mm": Fraction(1, 1000), "cm": Fraction(1, 100), "km": 1000},
     {"s": 1, "min": 60, "h": 3600},
@@ -32,21 +32,21 @@ _MEASURES = (
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
 _NAMES = {*_UNITS, *_SPELLINGS, *_SIZES} - {""}
 SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-# Words and letters right behind a number that change its value, also those that are not read:
-# "18 lakh", "18M" are not 18. A fourth may count grades ("18 fourth graders"), so of those the
-# plural alone is here.
+# Words and letters right after a number that change its value. They include words that are not
+# read, since "18 lakh" and "18M" are not 18. Ordinals are here in the plural only ("18 fourths"),
+# since "18 fourth graders" are 18.
 SCALE = (
     rf"(?:[kKMB]|bn|mn|tn|mln|(?i:{'|'.join(SCALES)}|(?:[mbt]|quadr|quint|sext)[a-z]{{0,4}}illion"
     r"|lakh|lac|crore|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
     r"|(?:hundred|thousand|[a-z]{1,6}illion)ths?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven"
     r"|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
 )
-# Words that make a guess of an answer.
+# Words that turn an answer into a guess.
 HEDGES = {
     "maybe", "perhaps", "possibly", "probably", "about", "approximately", "around", "nearly",
     "almost", "roughly",
 }  # fmt: skip
-# No unit has these words: they are a part of the number or of a sentence, or take it back.
+# No unit contains these words: they belong to the number or to a sentence, or deny the number.
 _NO_UNITS = HEDGES | NUMBER_WORDS.keys() | {
     "no", "not", "never", "wrong", "incorrect", "false", "or", "and", "but", "except", "if",
     "less", "more", "fewer", "than", "to", "by", "mod", "modulo", "times", "plus", "minus", "over",
@@ -72,7 +72,7 @@ _CURRENCY = re.compile(r"(-?)\s*(?:\\\$|[$€£¥])\s*(.+)|(.+?)\s*(?:\\\$|[$€
 
 
 def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
-    """The value, its unit, and the scale that a word such as million gives it."""
+    """The text of the value, its unit, and the scale of a word such as million (else 1)."""
     if currency := _CURRENCY.fullmatch(text):
         amount = (currency[1] or "") + (currency[2] or currency[3])
         value, _, scale = _split_unit(amount, in_prose)
@@ -81,7 +81,7 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
         return modulus["value"], f"mod {modulus[2] or modulus[3]}", 1
     if sign := _SIGN.fullmatch(text):
         commands = sign["value"].replace(r"\frac", "")
-        if not sign["percent"] and re.search(r"\\[a-z]{3}", commands):  # cos 60°
+        if not sign["percent"] and re.search(r"\\[a-z]{3}", commands):  # cos 60° has no unit
             return text, "", 1
         return sign["value"], sign["percent"] or "deg", 1
     match = _UNIT.fullmatch(text)
@@ -100,9 +100,10 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
 
 
 def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
-    """`5 cm`, `5cm`, `5 eggs` have units, `5 m`, `3ba`, `3 ba` letters, `5 tenths` is neither.
+    """Whether the words after a value are its unit, as in `5 cm`, `5cm` and `5 eggs`.
 
-    In prose `5 m` is a length; in mathematics, where white space means nothing, m is a letter.
+    Short unknown words are products of letters (`3ba`, `3 ba`), and `5 tenths` is a number. `5 m`
+    is a length in prose; in mathematics, where white space means nothing, m is a letter.
     """
     first, singular, value = words[0], words[0].removesuffix("s"), match["value"]
     if _NO_UNITS.intersection(words) or (re.fullmatch(SCALE, first) and singular not in SCALES):
@@ -118,7 +119,7 @@ def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
 
 
 def conversion(unit: str, other: str) -> Fraction | None:
-    """How many of `other` one `unit` is; None where they measure different things."""
+    """The number of `other` in one `unit`; None where no conversion is known."""
     for measures in _MEASURES:
         if unit in measures and other in measures:
             return Fraction(measures[unit]) / measures[other]
@@ -129,7 +130,7 @@ def conversion(unit: str, other: str) -> Fraction | None:
 
 
 class Quantity(NamedTuple):
-    """An expression, its unit, and its decimal places where it is one decimal number."""
+    """An expression, its unit, and its decimal places (None unless it is a decimal number)."""
 
     source: str
     tree: Tree
@@ -140,18 +141,18 @@ class Quantity(NamedTuple):
 def number_of(text: str) -> Fraction | None:
     r"""The exact value of a text that is one number, with or without a unit; else None.
 
-    Read are `18`, `-3`, `18.0`, `1,800`, `1{,}800`, `$18$`, `$18`, `\$18`, `18 eggs`, `18 m^2`,
-    `50%` (as 50), `½`, `2 1/2`, `\frac{1}{2}` and `18 thousand` (as 18000). A number with an
-    operation left to do is no number: `36/2`, `9*2`, `2^3` are None, while a fraction that is no
-    whole number, as 5/2, is one. Nor is what has letters, `18x`, or words that change what they
-    stand behind, `18 less two`. ASCII digits only; linear in the length of the text; never raises.
+    It reads `18`, `-3`, `18.0`, `1,800`, `1{,}800`, `$18$`, `$18`, `\$18`, `18 eggs`, `18 m^2`,
+    `50%` (as 50), `½`, `2 1/2`, `\frac{1}{2}` and `18 thousand` (as 18000). An operation left to do
+    gives None (`36/2`, `9*2`, `2^3`), but `5/2`, which is not a whole number, is a number. Letters
+    (`18x`) and words that change the value (`18 less two`) give None. Only ASCII digits are read.
+    The function takes linear time and never raises.
 
     Example: `number_of(r"$1{,}800$ eggs") == 1800`; `number_of("2 1/2") == Fraction(5, 2)`;
     `number_of("18 dozen") == 216`; `number_of("36/2") is None`; `number_of("18x") is None`
     """
     if len(text) > MAX_NUMBER_CHARS:
         return None
-    if text.isascii() and text.isdigit():  # most numbers
+    if text.isascii() and text.isdigit():  # the fast path for most numbers
         return Fraction(int(text))
     try:
         return written_number(read_quantity(tidy(text), in_prose="\\" not in text).tree)
@@ -163,12 +164,12 @@ def read_quantity(text: str, in_prose: bool = False) -> Quantity:
     """Read a tidy text as an expression and its unit.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: the text is not an expression.
     """
     source, unit, scale = _split_unit(without_separators(text), in_prose)
-    if re.search(r"(?<![A-Za-z\\{_])[A-Za-z]{4}", source):  # which is no product of letters
+    if re.search(r"(?<![A-Za-z\\{_])[A-Za-z]{4}", source):  # not a product of letters
         raise Unreadable("a word")
-    # Mixed numbers and repeating decimals by `\frac`, and upright letters as letters.
+    # Write mixed numbers and repeating decimals with `\frac`, and upright letters as letters.
     plain = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", source))
     if mixed := _PLAIN_MIXED.fullmatch(plain):
         plain = rf"{mixed[1]}\frac{{{mixed[2]}}}{{{mixed[3]}}}"
@@ -181,9 +182,9 @@ def read_quantity(text: str, in_prose: bool = False) -> Quantity:
 
 
 def written_number(tree: Tree) -> Fraction | None:
-    """The number that a tree is without any calculation: None where an operation is left to do.
+    """The number that a tree is; None where an operation is left to do.
 
-    A sign and the line of a fraction are no operations, unless the fraction is a whole number.
+    A sign is not an operation, nor is a fraction of whole numbers, unless it is whole (`36/2`).
     """
     operation, *parts = tree
     if operation == "number":
@@ -200,7 +201,7 @@ def written_number(tree: Tree) -> Fraction | None:
 
 
 def without_separators(text: str) -> str:
-    """`1,234` and `1 234` as 1234, except inside brackets, where a comma separates."""
+    """The text with `1,234` and `1 234` as 1234. In brackets a comma separates, and stays."""
     if re.search(r"[(\[]|\\\{", text):
         return text
     return _THOUSANDS.sub(lambda match: re.sub("[ ,]", "", match[0]), text)

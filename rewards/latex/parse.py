@@ -1,4 +1,4 @@
-"""From a text to one spelling of it, and from there to its tree. Nothing is evaluated."""
+"""Rewrites a text in one spelling (`tidy`) and parses it to a tree (`parse`), not evaluated."""
 
 import re
 from fractions import Fraction
@@ -9,11 +9,11 @@ Tree = tuple  # ("number", Fraction), ("letter", name), or (operation, tree, ...
 
 
 class Unreadable(ValueError):
-    """Not an expression that is understood here."""
+    """The text is not an expression that this parser understands."""
 
 
 class Malformed(Unreadable):
-    """Not one expression in anybody's reading, such as `1 8 9`."""
+    """The text is certainly not one expression, such as `1 8 9`."""
 
 
 # --- One spelling
@@ -44,8 +44,8 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 for _i, _ten in enumerate(_TENS.split(), start=2):
     NUMBER_WORDS[_ten] = 10 * _i
     NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES.split()[:10])}
-_SAME = [  # different ways to write the same thing, in this order
-    # Size, colour and type say nothing.
+_SAME = [  # rewrites to one spelling, applied in this order
+    # Size, colour and font do not change the value.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)(?![A-Za-z])\s?", ""),
     (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
@@ -58,7 +58,7 @@ _SAME = [  # different ways to write the same thing, in this order
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
-    # As programs write: sqrt(3) and pi, but no part of a word.
+    # Spellings of programs, such as sqrt(3) and pi, but not inside a word.
     (
         r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
         r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\())",
@@ -87,7 +87,7 @@ _DELIMITERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")]
 
 
 def tidy(text: str) -> str:
-    r"""One spelling for what LaTeX spells in several ways, without delimiters and a full stop.
+    r"""The text in one spelling of its LaTeX, without math delimiters and a final full stop.
 
     Example: `tidy(r"$\dfrac{1}{2}\,\mbox{cm}.$") == r"\frac{1}{2} \text{cm}"`
     """
@@ -129,10 +129,10 @@ _PRODUCTS = {"*": "*", "/": "/", r"\bmod": "mod"}
 
 
 def parse(text: str) -> Tree:
-    r"""The tree of one expression, as tuples; `text` is tidy.
+    r"""The tree of one expression, as tuples; `text` comes from `tidy`.
 
     Raises:
-        Unreadable: this is not an expression, or not one that is understood here.
+        Unreadable: the text is not an expression, or not one that this parser understands.
 
     Example: `parse("2x") == ("*", ("number", Fraction(2)), ("letter", "x"))`
     """
@@ -152,7 +152,7 @@ def minus(tree: Tree) -> Tree:
 
 
 class _Parser:
-    """Recursive descent; a class because its functions share the place they have come to."""
+    """A recursive-descent parser; `tokens` holds the tokens not read yet, in reverse order."""
 
     def __init__(self, text: str):
         self.tokens, end = [], 0
@@ -198,7 +198,7 @@ class _Parser:
         return tree
 
     def adjacent(self, left: Tree) -> Tree:
-        r"""`2x` and `2^6 3^5` are products, `2\frac{1}{3}` a mixed number, `1 8` is nothing."""
+        r"""`left` with the next factor: `2x` is a product, `2\frac{1}{3}` a number, `1 8` bad."""
         last = left[2] if left[0] == "*" else left
         ends_in_power = last[0] == "^" and last[1][0] == "number"
         if re.match(r"[.\d]", self.next) and not ends_in_power:
@@ -208,7 +208,7 @@ class _Parser:
         if is_fraction and left[0] == right[1][0] == right[2][0] == "number":
             whole, over, under = left[1], right[1][1], right[2][1]
             are_whole = whole.denominator == over.denominator == under.denominator == 1
-            if not are_whole or not 0 <= over < under:  # nothing that anybody means
+            if not are_whole or not 0 <= over < under:  # nobody writes 2\frac{5}{3}
                 raise Malformed("no mixed number")
             return rational(whole + over / under)
         return ("*", left, right)
@@ -231,7 +231,7 @@ class _Parser:
         return tree
 
     def exponent(self) -> Tree:
-        """In `2^10` everybody means the whole number, whatever LaTeX prints; `2^3^2` is 2^9."""
+        """The exponent. In `2^10` it is 10, although LaTeX raises only the 1; 2^3^2 is 2^9."""
         is_minus = self.next == "-" and self.take()
         tree = minus(self.atom()) if is_minus else self.atom()
         if self.next == "^":
@@ -240,7 +240,7 @@ class _Parser:
         return tree
 
     def atom(self) -> Tree:
-        self.depth += 1  # everything that nests comes by here
+        self.depth += 1  # every nested expression passes here
         if self.depth > MAX_DEPTH:
             raise Malformed("nested too deeply")
         tree = self.atom_of(self.take())
@@ -300,7 +300,7 @@ class _Parser:
         if base is not None and name not in ("log", "ln"):
             raise Unreadable("a function with a base")
         tree = self.function_argument()
-        if name == "log" and base is None:  # of 10 or of e: it depends on the author
+        if name == "log" and base is None:  # base 10 or e: left as a letter
             base = ("letter", "log")
         tree = (name, tree) if base is None else ("/", ("ln", tree), ("ln", base))
         return tree if power is None else ("^", tree, power)

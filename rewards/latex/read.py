@@ -1,4 +1,4 @@
-"""Reading an answer: numbers with units, intervals, sets, lists, equations, matrices, words."""
+"""Reads an answer: numbers with units, intervals, sets, lists, equations, matrices, words."""
 
 import itertools
 import re
@@ -15,9 +15,9 @@ class Answer(NamedTuple):
     kind: quantity, group (brackets kept), set, list, union, named (`x = 5`), equation, relation,
         matrix, text, opaque (mathematics that is not understood) or bad (no answer at all).
     source: the tidy text.
-    tree, unit, places: of a quantity; decimal places only where it is one decimal number.
-    label: brackets of a group, name of a named value, signs of a relation; of a list and a set
-        `any` (order), `names` (of all its items) or `pm` (a \\pm b).
+    tree, unit, places: of a quantity; `places` (decimal places) only of one decimal number.
+    label: the brackets of a group, the name of a named value, the signs of a relation. A list or
+        set has `any` (any order), `names` (each item is named), `pm` (from a \\pm b) or none.
     """
 
     kind: str
@@ -30,8 +30,8 @@ class Answer(NamedTuple):
 
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
-MAX_DEPTH = 8  # of answers in answers
-# Times, ratios, dates, ordinals and numbers in another base are compared as they stand.
+MAX_DEPTH = 8  # levels of answers inside answers
+# Times, ratios, dates, ordinals and numbers in another base are compared as text.
 _LITERAL = re.compile(
     r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
     r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
@@ -46,7 +46,7 @@ _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area, (x, y)
     r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\w+\}))?"
     r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?"
     r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\))\s*"
-    # What has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, a sum.
+    # Expressions that can be named as the asked value: |AB|, P(A|B), A : B, dy/dx, a limit, a sum.
     r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
     r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
     r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
@@ -59,7 +59,7 @@ _SUCH_THAT = re.compile(
     r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
 )
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
-# A matrix in its brackets and the number that it is multiplied by.
+# A matrix with its brackets and a factor before it.
 _MATRIX = re.compile(
     r"\s*(?P<times>-?[^-+=,;&\[(]*?)\s*(?:\[\s*|\(\s*)?"
     r"\\begin\{(?P<kind>[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
@@ -79,13 +79,13 @@ def read_answer(text: str) -> Answer:
 
 
 def is_constant(answer: Answer) -> bool:
-    """Whether it is an expression without letters that has a value."""
+    """Whether the answer is an expression without letters that has a value."""
     return answer.kind == "quantity" and constant(answer.tree) is not None
 
 
 def _read(text: str, depth: int) -> Answer:
     text = text.strip()
-    braces = _depths(text, r"(?<!\\)[{}]")  # brackets need not pair up, in intervals
+    braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
     if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
         return Answer("bad", text)
     if _LITERAL.fullmatch(text):
@@ -98,13 +98,13 @@ def _read(text: str, depth: int) -> Answer:
 
 
 def _depths(text: str, brackets: str) -> list[int]:
-    """How many brackets are open at the start, and after each."""
+    """The number of open brackets: 0 at the start, then one number after each bracket."""
     steps = (1 if bracket[-1] in "{([" else -1 for bracket in re.findall(brackets, text))
     return list(itertools.accumulate(steps, initial=0))
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators that stand in no bracket, and those in between."""
+    """The parts of a text and the separators between them, in turn; none inside brackets."""
     parts, depth, start = [], 0, 0
     brackets = r"(?P<open>\\begin|\\?\{|[(\[])|(?P<close>\\end|\\?\}|[)\]])"
     for match in re.finditer(rf"{brackets}|{separator}", text):
@@ -128,7 +128,7 @@ def _read_relation(text: str, depth: int) -> Answer | None:
     if member := _MEMBER.fullmatch(text):
         return Answer("named", text, (_read(member[2], depth),), label=member[1])
     exact, _, about = text.partition(r"\approx")
-    if about:  # of "1/3 = 0.333..." what is exact counts, of "x = 0.333..." what there is
+    if about:  # 1/3 \approx 0.33 is read as 1/3, and x \approx 0.33 as x = 0.33
         is_value = exact.strip() and not _NAME.fullmatch(exact)
         is_value = is_value or is_constant(_read(exact, depth))
         return _read(exact if is_value else f"{exact}={about}", depth)
@@ -158,7 +158,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     items = tuple(_read(side, depth) for side in sides)
     value, constants = items[-1], [item for item in items if is_constant(item)]
     if value in constants and not all(same_value(item.tree, value.tree) for item in constants):
-        return Answer("bad", text)  # 3 + 4 = 8
+        return Answer("bad", text)  # a false equation, 3 + 4 = 8
     names = re.findall("[A-Za-z]", first)
     is_point = _COORDINATES.fullmatch(first) and value.kind == "group"
     if is_point and len(value.items) == len(names):  # (x, y) = (1, 2) is x = 1, y = 2
@@ -178,7 +178,7 @@ def _read_list(text: str, depth: int) -> Answer | None:
     if len(parts) == 1:
         return None
     words = [re.sub(r"\\text|\W", "", separator) for separator in parts[1::2]]
-    texts = [part for part in parts[::2] if part.strip()]  # "1, 2, and 3"
+    texts = [part for part in parts[::2] if part.strip()]  # an empty part: "1, 2, and 3"
     if len(texts) == 1 or len(texts) < len(parts[::2]) - any(words):
         return Answer("bad", text)
     items = [_read(part, depth) for part in texts]
@@ -191,7 +191,7 @@ def _read_list(text: str, depth: int) -> Answer | None:
 
 
 def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
-    r"""A list in which `1 \pm 2` has become its two values, in no order any more."""
+    r"""A list of the items, where `1 \pm 2` becomes two values and the order no longer counts."""
     flat = []
     for item in items:
         flat += item.items if item.label == "pm" else [item]
@@ -199,7 +199,7 @@ def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> 
 
 
 def _read_pair(text: str, depth: int) -> Answer | None:
-    r"""`a \pm b` is two values."""
+    r"""`a \pm b` as a set of two values; None without `\pm`."""
     count = len(_PLUS_MINUS.findall(text))
     if count != 1:
         return Answer("opaque", text) if count else None
@@ -208,7 +208,7 @@ def _read_pair(text: str, depth: int) -> Answer | None:
 
 
 def _read_union(text: str, depth: int) -> Answer | None:
-    """Intervals joined by a cup, and all numbers, maybe without some."""
+    r"""Intervals joined by `\cup`, or the real numbers, all or without some; else None."""
     if reals := _REALS.fullmatch(text):
         without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
         if not all(map(is_constant, without)):
@@ -224,7 +224,7 @@ def _read_union(text: str, depth: int) -> Answer | None:
 
 
 def _read_group(text: str, depth: int) -> Answer | None:
-    r"""`(a, b]`, `[a]` and `\{a, b\}`; `(x + 1)` is an expression."""
+    r"""A group or set: `(a, b]`, `[a]`, `\{a, b\}`; None for others, such as `(x + 1)`."""
     is_set = text.startswith(r"\{") and text.endswith(r"\}")
     inside = text[2:-2] if is_set else text[1:-1]
     is_group = is_set or (len(text) > 2 and text[0] in "([{" and text[-1] in ")]}")
@@ -245,7 +245,7 @@ def _read_group(text: str, depth: int) -> Answer | None:
 
 
 def _read_matrix(text: str, depth: int) -> Answer | None:
-    """A matrix, or a multiple of one."""
+    """A matrix, or a multiple of a matrix; None for a text without `begin`."""
     if r"\begin" not in text:
         return None
     match = _MATRIX.fullmatch(text)

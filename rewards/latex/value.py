@@ -1,8 +1,8 @@
 r"""Whether two expressions have the same value, as `\sin 2x` and `2\sin x\cos x` have.
 
-Letters stand for fractions, at three points. What is rational there is compared exactly, the rest
-to 280 digits. Nothing is evaluated as code, and the work is counted, so that no expression takes
-long: what is too large, or loses digits on its way, has no value, and equals nothing.
+Both are evaluated at three points; a point gives each letter a fraction. Rational values are
+compared exactly, others to 280 digits. Nothing is evaluated as code. The work is counted, so that
+no expression takes long. A value that is too large or loses digits is None, which equals nothing.
 """
 
 import math
@@ -15,22 +15,23 @@ import mpmath
 
 from rewards.latex.parse import Tree, Unreadable
 
-_mp = mpmath.MPContext()  # one of our own: the precision of mpmath's is shared by all threads
+_mp = mpmath.MPContext()  # a context of our own, since all threads share mpmath's precision
 _mp.prec = 1100
 mpc, mpf = _mp.mpc, _mp.mpf
 Number = Fraction | mpc
 MAX_BITS = 40_000  # of a fraction
-MAX_INEXACT_BITS = 450  # of a fraction that meets a root or a sine
-MAX_WORK = 5000  # microseconds, about, that the value at one point takes
-# Relative to what is added: what is smaller is an error of rounding, the same, or lost in a sum.
+MAX_INEXACT_BITS = 450  # of a fraction that meets an inexact value, such as a root or a sine
+MAX_WORK = 5000  # for the value at one point, in about microseconds
+# Relative sizes. Below _NOISE a part is a rounding error. Below _EQUAL a difference is none. Below
+# _LOST an addend has lost too many digits in the sum.
 _NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
-_SMALL, _LARGE = mpf(2) ** -300, 10**6  # where functions keep their digits
+_SMALL, _LARGE = mpf(2) ** -300, 10**6  # functions keep their digits for arguments between them
 _POINTS = range(3)
 _CONSTANTS = {"pi": mpc(_mp.pi), "e": mpc(_mp.e), "i": mpc(0, 1)}
 
 
 def same_value(left: Tree, right: Tree) -> bool:
-    """Whether two trees have the same value wherever one of them has any, and one has somewhere.
+    """Whether two trees are equal at each point where either has a value, at one point at least.
 
     Example: `same_value(parse("2(x+1)"), parse("2x+2"))`
     """
@@ -44,7 +45,7 @@ def same_value(left: Tree, right: Tree) -> bool:
 
 
 def constant_ratio(left: Tree, right: Tree) -> float | None:
-    """What `left` is of `right` if that is the same at all points and not 0, else None."""
+    """The ratio `left` / `right` if it is the same at all points and not 0, else None."""
     pairs = [(value_at(left, point), value_at(right, point)) for point in _POINTS]
     try:
         ratios = [_inexact(a) / _inexact(b) for a, b in pairs if a and b]
@@ -64,19 +65,19 @@ def constant(tree: Tree) -> complex | None:
 
 
 def letters(tree: Tree) -> set[str]:
-    """The letters of a tree that stand for any number."""
+    """The letters of a tree that are unknowns, so not pi, e or i."""
     if tree[0] == "letter":
         return {tree[1]} - _CONSTANTS.keys()
     return set().union(*(letters(part) for part in tree[1:] if isinstance(part, tuple)))
 
 
 def has_value(tree: Tree) -> bool:
-    """Whether there is a value at one of the points."""
+    """Whether the tree has a value at any of the points."""
     return any(value_at(tree, point) is not None for point in _POINTS)
 
 
 def value_at(tree: Tree, point: int) -> Number | None:
-    """The value at a point; None where there is none, or it takes too long to find."""
+    """The value of a tree at a point; None where it has none or takes too much work."""
     try:
         return _Point(point).value(tree)
     except (ArithmeticError, ValueError, TypeError, RecursionError):  # Unreadable is a ValueError
@@ -84,7 +85,7 @@ def value_at(tree: Tree, point: int) -> Number | None:
 
 
 class _Point:
-    """A fraction for every letter, and the work that is left for a value there."""
+    """A point, which gives each letter a fraction; `work` is what may still be spent on a value."""
 
     def __init__(self, number: int):
         self.number, self.work = number, MAX_WORK
@@ -100,11 +101,12 @@ class _Point:
     def letter(self, name: str) -> Number:
         if name in _CONSTANTS:
             return _CONSTANTS[name]
+        # Between 0.03 and 1.15; crc32, unlike hash(), is the same in every process.
         size = Fraction(300 + zlib.crc32(f"{self.number}{name}".encode()) % 10_007, 9000)
-        return -size if self.number == 2 else size  # below 0 the root of x^2 is not x
+        return -size if self.number == 2 else size  # for x < 0 the root of x^2 is not x
 
     def apply(self, operation: str, values: list[Number]) -> Number:
-        """An operation, exact where all are fractions and the result is one."""
+        """The result of an operation; exact where the values and the result are fractions."""
         if operation == "root":
             return self.apply("^", [values[1], 1 / values[0]])
         result = None
@@ -157,7 +159,7 @@ def _equal(left: Number | None, right: Number | None) -> bool:
 
 
 def _sum(left: mpc, right: mpc) -> mpc:
-    """A difference of equals is 0; where an addend is too small to be held there is no value."""
+    """The sum, or 0 if only rounding errors remain; Unreadable if the smaller addend is lost."""
     small, large = sorted((abs(left), abs(right)))
     if 0 < small < _LOST * large:
         raise Unreadable("an addend that is lost")
@@ -166,7 +168,7 @@ def _sum(left: mpc, right: mpc) -> mpc:
 
 
 def _has_real_root(base: Number, exponent: Number) -> bool:
-    """Whether a power of a negative number is real, as its third root is."""
+    """Whether the base is negative and its power is real, as a third root is."""
     is_negative = base.imag == 0 and base.real < 0
     return is_negative and isinstance(exponent, Fraction) and exponent.denominator % 2 == 1
 
@@ -179,7 +181,7 @@ def _power(base: mpc, exponent: mpc) -> mpc:
 
 
 def _of_sized(function: Callable[[mpc], mpc]) -> Callable[[mpc], mpc]:
-    """A function where its argument is neither so large nor so small that digits are lost."""
+    """The function, but Unreadable for an argument so large or small that digits are lost."""
 
     def of_sized(value: mpc) -> mpc:
         if value and not _SMALL < abs(value) < _LARGE:
@@ -190,19 +192,19 @@ def _of_sized(function: Callable[[mpc], mpc]) -> Callable[[mpc], mpc]:
 
 
 def _clean(value: mpc, size: mpf) -> mpc:
-    """Without a part that is nothing but what was rounded on the way."""
+    """The value, with 0 for a real or imaginary part that is only a rounding error."""
     real, imag = mpc(value).real, mpc(value).imag
     return mpc(real * (abs(real) > _NOISE * size), imag * (abs(imag) > _NOISE * size))
 
 
 def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    """None where it is no fraction, or one of roots."""
+    """The power as a fraction; None for a fractional exponent, which is a root."""
     if exponent.denominator != 1:
         return None
     if base == 0 and exponent <= 0:
         raise Unreadable("zero to no power")
     if abs(base) == 1:
-        return base ** (exponent.numerator % 2)
+        return base ** (exponent.numerator % 2)  # cheap for a large exponent
     if _bits(base) * abs(exponent) > MAX_BITS:
         raise Unreadable("too large")
     return base**exponent.numerator
@@ -211,7 +213,7 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 def _binomial(n: Fraction, k: Fraction) -> Fraction:
     if n.denominator == 1:
         return Fraction(math.comb(_whole(n), _whole(k)))
-    return math.prod((n - i) / (i + 1) for i in range(_whole(k, 12)))  # of a letter: a polynomial
+    return math.prod((n - i) / (i + 1) for i in range(_whole(k, 12)))  # a polynomial in n
 
 
 def _whole(value: Fraction, limit: int = 3000) -> int:
@@ -234,7 +236,7 @@ _INEXACT = {
     "sinh": _sinh, "cosh": _cosh, "tanh": lambda a: _sinh(a) / _cosh(a),
     "arcsin": _of_sized(_mp.asin), "arccos": _of_sized(_mp.acos), "arctan": _of_sized(_mp.atan),
     "ln": _of_sized(_mp.ln), "exp": _of_sized(_mp.exp),
-    # What is a whole number but for its last digits is that whole number.
+    # A value that is a whole number up to rounding counts as that whole number.
     "floor": lambda a: mpc(_mp.floor(a.real + _EQUAL)),
     "ceil": lambda a: mpc(_mp.ceil(a.real - _EQUAL)),
 }  # fmt: skip
