@@ -149,9 +149,9 @@ def _offered(text: str) -> str | None:
 
 
 def _of_all_ranks(offered: list) -> list:
-    """The (group, answer) pairs of all ranks, since a group may be spread over several ranks.
+    """Gather the (group, answer) pairs of all ranks, since a group may be spread over ranks.
 
-    No rank waits forever: all of them call each reward for each batch.
+    This needs every rank to call the reward for each batch, which TRL does.
     """
     import torch.distributed as dist
 

@@ -201,7 +201,7 @@ def written_number(tree: Tree) -> Fraction | None:
 
 
 def without_separators(text: str) -> str:
-    """The text with `1,234` and `1 234` as 1234. In brackets a comma separates, and stays."""
+    """The text with `1,234` and `1 234` as 1234; unchanged if it has brackets, as in (1,234)."""
     if re.search(r"[(\[]|\\\{", text):
         return text
     return _THOUSANDS.sub(lambda match: re.sub("[ ,]", "", match[0]), text)

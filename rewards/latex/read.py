@@ -104,7 +104,7 @@ def _depths(text: str, brackets: str) -> list[int]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text and the separators between them, in turn; none inside brackets."""
+    """The parts of a text and the separators between them, in turn. Brackets are not split."""
     parts, depth, start = [], 0, 0
     brackets = r"(?P<open>\\begin|\\?\{|[(\[])|(?P<close>\\end|\\?\}|[)\]])"
     for match in re.finditer(rf"{brackets}|{separator}", text):
@@ -191,7 +191,7 @@ def _read_list(text: str, depth: int) -> Answer | None:
 
 
 def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
-    r"""A list of the items, where `1 \pm 2` becomes two values and the order no longer counts."""
+    r"""A list of the items. An item `1 \pm 2` becomes two values, and then no order counts."""
     flat = []
     for item in items:
         flat += item.items if item.label == "pm" else [item]
@@ -245,7 +245,7 @@ def _read_group(text: str, depth: int) -> Answer | None:
 
 
 def _read_matrix(text: str, depth: int) -> Answer | None:
-    """A matrix, or a multiple of a matrix; None for a text without `begin`."""
+    r"""A matrix, or a multiple of a matrix; None for a text without `\begin`."""
     if r"\begin" not in text:
         return None
     match = _MATRIX.fullmatch(text)

@@ -1,8 +1,9 @@
 r"""Whether two expressions have the same value, as `\sin 2x` and `2\sin x\cos x` have.
 
-Both are evaluated at three points; a point gives each letter a fraction. Rational values are
-compared exactly, others to 280 digits. Nothing is evaluated as code. The work is counted, so that
-no expression takes long. A value that is too large or loses digits is None, which equals nothing.
+Both expressions are evaluated at three points. A point gives each letter a fraction. Rational
+values are compared exactly, others to 280 digits. Nothing is evaluated as code. The work is
+counted, so that no expression takes long. A value that is too large or loses digits is None, which
+equals nothing.
 """
 
 import math
