@@ -1,9 +1,9 @@
-"""Programs in the text of a completion: fenced code blocks, read line by line in linear time.
+"""Read the programs of a completion: fenced code blocks, line by line in linear time.
 
-A fence is three or more backticks or tildes. Models also open one behind prose (`Here it is:
-```python`) and close one at the end of a line of code or before a tag (```` ```</answer> ````);
-both count. A fence of tildes starts its line. A fence four or more columns to the right of the
-opening one and of the code is text of the block, as in a docstring.
+A fence is three or more backticks or tildes. Two forms that models write also count: an opening
+fence after prose (`Here it is: ```python`), and a closing fence at the end of a line of code or
+before a tag (```` ```</answer> ````). A fence of tildes must start its line. A fence that stands
+four or more columns right of the opening fence and the code is part of the code (a docstring).
 """
 
 import builtins
@@ -16,18 +16,18 @@ from typing import NamedTuple
 from rewards.text import completion_text
 
 PYTHON = ("python", "py", "python3")
-MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # of a text in which a block may be joined with others
+MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # in larger texts blocks are not joined, to save time
 
 
 class Block(NamedTuple):
-    """A fenced block: the first word behind its opening fence, its code, whether it is closed."""
+    """A fenced block: the word after its opening fence, its code, and whether it is closed."""
 
     language: str
     code: str
     complete: bool
 
     def is_head(self) -> bool:
-        """Whether it only quotes how a function starts, as explanations behind a program do."""
+        """Whether the block only quotes the head of a function, as later explanations often do."""
         return self.code.rstrip().endswith((":", "..."))
 
 
@@ -38,7 +38,7 @@ class _Fence(NamedTuple):
 
 
 def code_blocks(text: str) -> list[Block]:
-    r"""Every fenced block of a text, without common indentation; the last one may be cut off.
+    r"""Return every fenced block of a text, dedented; the last block may be truncated.
 
     Example: `code_blocks("Thus:\n```python\nx = 1\n```") == [Block("python", "x = 1\n", True)]`
     """
@@ -58,12 +58,12 @@ def code_blocks(text: str) -> list[Block]:
 
 
 def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
-    r"""The last complete Python block, else the last block of any kind, else the text itself if
-    `whole_text`.
+    r"""Return the program of a completion; None if it has no block and `whole_text` is False.
 
-    Blocks that define more of `names` (what the tests call) come before others: answers often end
-    in an example of use. Where the block uses a name that it does not define, the Python blocks
-    that define it are put before it: models write imports and helpers in fences of their own.
+    It is the last complete Python block, else the last block, else (`whole_text`) the whole text.
+    A block that defines more of `names` (the names that the tests call) wins over a later one,
+    since answers often end with an example of use. Blocks that define a name which the chosen block
+    lacks are put before it, since models write imports and helpers in separate blocks.
 
     Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`;
     `extract_program("x = 1") is None`
@@ -84,9 +84,9 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
 
 
 def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
-    """The code of the chosen block behind that of the blocks which define what it lacks.
+    """Put the blocks that define what the chosen block lacks before it; return the joined code.
 
-    It comes last, so that its own definitions hold.
+    The chosen block comes last, so that its own definitions win.
     """
     program, length = blocks[chosen].code, sum(len(block.code) for block in blocks)
     found = _names(program) if length <= MOST_CHARACTERS and len(blocks) <= MOST_BLOCKS else None
@@ -108,7 +108,7 @@ def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
 
 
 def _names(code: str) -> tuple[set[str], set[str]] | None:
-    r"""The global names that a program binds, and those that it uses only; None of no program.
+    r"""Return the global names that a program binds, and those it only uses; None if not Python.
 
     Example: `_names("import math\ndef f(x): return math.pi * g(x)") == ({"math", "f"}, {"g"})`
     """
@@ -128,8 +128,9 @@ def _names(code: str) -> tuple[set[str], set[str]] | None:
 
 
 def is_one_python_block(text: str) -> bool:
-    r"""Whether a text holds one fenced block, complete, marked as Python and not empty; prose may
-    surround it.
+    r"""Whether a text has exactly one fenced block, and it is complete, Python and not empty.
+
+    Prose may surround the block.
 
     Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
     """
@@ -139,7 +140,7 @@ def is_one_python_block(text: str) -> bool:
 
 
 def _opening(line: str) -> _Fence | None:
-    """The fence that a line opens; none where it is closed there, as in ```` ```x = 1``` ````."""
+    """Return the fence that a line opens; None if it closes there too (```` ```x = 1``` ````)."""
     bare = line.lstrip()
     if bare.startswith("~~~"):
         info = bare.lstrip("~")
@@ -157,7 +158,7 @@ def _opening(line: str) -> _Fence | None:
 
 
 def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
-    """The code in front of the closing fence of a line, or None where the line closes nothing."""
+    """Return the code before the closing fence of a line; None if the line closes nothing."""
     bare, mark = line.strip(), fence.mark
     if bare.startswith(mark):
         rest = bare.lstrip(mark[0])
@@ -170,16 +171,15 @@ def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
 
 
 def _depth(line: str) -> int:
-    """How many columns of white space a line starts with, 80 at most: no line takes long."""
+    """Count the columns of leading white space; at most 80, so that no line takes long."""
     start = line[:80].expandtabs(4)
     return len(start) - len(start.lstrip())
 
 
 def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
-    """Without the indentation of its fence, if the code starts with it, and without what its lines
-    have in common.
+    """Make a block of its lines, without the indentation of the fence and the common indentation.
 
-    Lines of white space alone say nothing of the indentation: they may be part of a text.
+    Blank lines do not count for the indentation: they may be part of a string.
     """
     if next((line for line in lines if line.strip()), "").startswith(fence.indentation):
         lines = [line.removeprefix(fence.indentation) for line in lines]
@@ -190,7 +190,7 @@ def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
 
 
 class CodeFormat:
-    """Reward `full` for one fenced Python block, complete and not empty, else 0.0."""
+    """Format reward: `full` for exactly one fenced Python block, complete and not empty."""
 
     __name__ = "code_format"
     kind = "format"

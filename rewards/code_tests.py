@@ -1,12 +1,12 @@
-"""Programs scored by running their tests in the sandbox.
+"""Score programs by running their tests in the sandbox.
 
-A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a
-row. It also may bring `setup` (code of the data set that the tests stand on), `preamble` (code put
-before the program), `entry_point`, and `hidden_tests`, which are run and logged and do not count.
-The column `inplace` of older rows is not read: tests always see what a program changes.
+A row has `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, never both. It
+may also have `setup` (code that the tests need), `preamble` (code put before the program),
+`entry_point`, and `hidden_tests`, which are run and logged but not scored. The column `inplace` of
+older rows is not read: tests always see the arguments that a program changes.
 
-What is not covered: a program that computes nothing and answers by heart passes; that the tests are
-weak, the gap to the hidden ones shows.
+Not covered: a program that returns memorized answers passes its visible tests. The gap between the
+visible and the hidden share shows such weak tests.
 """
 
 import contextlib
@@ -27,26 +27,26 @@ OPTIONAL = ("setup", "preamble", "entry_point", "hidden_tests")
 
 
 class Result(NamedTuple):
-    """The outcome of a row, and how many of its tests are visible.
+    """The outcome of a row, and the number of its visible tests, which come before the hidden.
 
-    `outcome.status` is the sandbox's, or unparsed where a row has no tests that can be used.
+    `outcome.status` is that of the sandbox, or `unparsed` if the row's tests cannot be used.
     """
 
     outcome: Outcome
     visible: int
 
     def share(self) -> float | None:
-        """The share of the visible tests that passed; None where the program is not to blame."""
+        """The share of visible tests that passed; None if the sandbox failed or tests are bad."""
         is_graded = self.outcome.status in ("pass", "fail")
         return fmean(self.outcome.passed[: self.visible]) if is_graded else None
 
     def hidden_share(self) -> float | None:
-        """The share of the hidden tests that passed; None where there are none."""
+        """The share of hidden tests that passed; None if there are none, or `share` is None."""
         hidden = self.outcome.passed[self.visible :]
         return None if self.share() is None or not hidden else fmean(hidden)
 
     def label(self) -> str:
-        """How the row went, in the words of `rewards.rows`."""
+        """The label of the row in the logged column `outcome/code_tests` (see `rewards.rows`)."""
         status, reason = self.outcome.status, self.outcome.reason
         if status in ("infra", "unparsed"):
             return f"{status.replace('infra', 'error')}: {reason}"
@@ -54,11 +54,11 @@ class Result(NamedTuple):
 
 
 def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
-    """The pairs (stdin, stdout) of tests that are JSON texts; None where they are statements.
+    """Return the (stdin, stdout) pairs of JSON tests; None if the tests are assert statements.
 
     Raises:
-        ValueError: no tests, no list of texts, tests of both kinds, or a JSON object that is not a
-            pair.
+        ValueError: there are no tests, they are not a list of texts, both kinds are mixed, or a
+            JSON object lacks stdin or stdout.
 
     Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) ==
     4"]` None
@@ -81,7 +81,7 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
 
 
 def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
-    """The functions of the program that the tests of a row call.
+    """Return the names of the program's functions that the tests of a row call.
 
     Raises:
         ValueError: the tests or the setup are not valid Python.
@@ -93,10 +93,10 @@ def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: float) -> Job:
-    """The job for the sandbox: the code after the preamble of its row, and the tests to run.
+    """Make the sandbox job: the row's preamble, then the code, and the tests to run.
 
     Raises:
-        ValueError: as `parse_cases`.
+        ValueError: `parse_cases` refuses the tests.
     """
     preamble, cases = row.get("preamble"), parse_cases(tests)
     program = f"{preamble}\n\n{code}" if preamble else code
@@ -107,31 +107,30 @@ def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: floa
 
 
 class CodeTests:
-    """Verifier: scores `correct` times the share of a row's tests that the program passes, isolated
-    by the sandbox.
+    """Verifier: `correct` times the share of a row's tests that the program passes in the sandbox.
 
-    The program is the last complete Python block that defines what the tests call (behind those
-    that define what it lacks), else the last complete Python block, else the last block, else (with
-    `whole_text`) the completion itself; a completion without a program passes none. What the
-    program causes counts as wrong; None is a row without usable tests, or a failure of the sandbox.
+    The program is the last complete Python block that defines the names which the tests call,
+    together with blocks that define what this block lacks. If there is none: the last complete
+    Python block, else the last block, else (with `whole_text`) the completion itself. A completion
+    without a program passes no test. Any failure that the program causes counts as wrong. The score
+    is None if the row has no usable tests or the sandbox fails.
 
     Args:
-        all_or_nothing: wrong unless every test passes. A share gives `return True` half of a
-            yes-or-no task.
-        wrong: the score where it would be 0.0: none of the tests passes, or with `all_or_nothing`
-            not all of them.
-        timeout_s: seconds of the processor for a program, all its tests together; twice as many on
-            the wall.
-        isolation: sealed; or unsafe, which isolates nothing.
-        packages: installed packages that programs may import next to the standard library.
+        all_or_nothing: score `wrong` unless every test passes. By shares, `return True` would earn
+            half of `correct` on a yes-or-no task.
+        wrong: the score if no test passes, or with `all_or_nothing` if any test fails.
+        timeout_s: CPU seconds for a program with all its tests; it may take twice as much wall
+            time.
+        isolation: `sealed`, or `unsafe`, which isolates nothing.
+        packages: installed packages that programs may import besides the standard library.
 
-    Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and
-    hidden share of the rows that have hidden tests, and their `gap`.
+    Logs the columns `outcome/code_tests` and `code_tests/reason`. Logs the metrics `visible`,
+    `hidden` and `gap` (mean shares, and their difference) over rows that have hidden tests.
     """
 
     __name__ = "code_tests"
     kind = "verifier"
-    max_error_rate = 0.001  # of rows that the sandbox itself fails on, above which a run stops
+    max_error_rate = 0.001  # a run stops when the sandbox itself fails on more rows than this
 
     def __init__(
         self,
@@ -181,15 +180,15 @@ class CodeTests:
         ]
 
     def sandbox(self) -> Sandbox:
-        """The sandbox of this process for these settings."""
+        """Return the sandbox with these settings, which all rewards of this process share."""
         return shared_sandbox(self.isolation, self.packages)
 
     def prepare(self, completions: int, limit_s: float) -> str:
-        """Before a run: test the isolation, and say which is in force.
+        """Start the sandbox and test its isolation; return a line that says what is in force.
 
         Raises:
-            ValueError: it does not hold here, or a call with programs that never end would outlast
-                its limit.
+            ValueError: the isolation does not hold on this machine, or a call would exceed
+                `limit_s` if none of its programs ended.
         """
         try:
             self.sandbox().start()
@@ -206,10 +205,10 @@ class CodeTests:
         return self.sandbox().describe()
 
     def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int]:
-        """The job of a row, or its outcome where nothing is to be run; the count of its tests."""
+        """Return a row's job (or its outcome, if nothing is run) and its count of visible tests."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         names = ()
-        with contextlib.suppress(ValueError):  # of tests that `job_of` or the sandbox will refuse
+        with contextlib.suppress(ValueError):  # bad tests: `job_of` or the sandbox refuses them
             names = called_names(row, visible)
         code = extract_program(after_thinking(text), self.whole_text, names) or ""
         failed = (False,) * (len(visible) + len(hidden))
@@ -230,7 +229,7 @@ class CodeTests:
 
 
 def _metrics(results: list[Result]) -> dict[str, float]:
-    """Means over the rows of this call that have hidden tests; empty where none has."""
+    """Return mean shares over the rows that have hidden tests; empty if no row has any."""
     tested = [result for result in results if result.hidden_share() is not None]
     if not tested:
         return {}

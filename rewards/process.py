@@ -1,4 +1,4 @@
-"""Step rewards: what a completion earns on the way to its answer, and where."""
+"""Step rewards (process supervision): score the equations of a completion, each at its end."""
 
 import itertools
 import math
@@ -13,10 +13,11 @@ from rewards.latex.parse import NUMBER_WORDS, Unreadable, parse
 from rewards.latex.value import value_at
 from rewards.text import completion_text, find_tag, question_of
 
-MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
+# These limits bound the time that a long completion takes; text beyond them is not read.
+MAX_CHARS = 10_000  # of a completion or a question
 MAX_TOKENS = 40  # of one side of an equation
-MAX_EQUATIONS = 200  # of a text: what stands behind them is not read
-# They calculate with the number next to them: of "10% of 200 + 5" or "3^2 + 4" no end can be taken.
+MAX_EQUATIONS = 200  # of a text
+# These words change the number next to them: in "10% of 200 + 5" the part "200 + 5" is not a side.
 BINDING = set(
     "of times plus minus over per percent squared cubed power root mod ^ √ hundred thousand "
     "million billion dozen twice double triple divided multiplied".split()
@@ -30,22 +31,22 @@ _SIGNS = {
     "–": "-",
 }  # fmt: skip
 _TOKEN = re.compile(
-    # A number is bounded, so that a long row of digits is read once.
+    # The length of a number is bounded, so that a long row of digits is read once.
     r"\$?(?>(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?"
     r"|(?<![\w.])\.[0-9]{1,15}))"
-    # With letters, a percent sign or more digits it is none; of 2.5kg no shorter one is tried.
+    # Not a number: with a letter, percent sign or more digits behind. In 2.5kg, 2 is not tried.
     r"(?!\w| ?\\?%|:[0-9]|,[0-9]{3})"
     r"|(?P<equals>=)"
     r"|(?P<sign>[-+*/()×÷−–]|\\(?:times|cdot|div)\b|[xX](?=\s*[0-9(]))"
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
     r"|(?P<stop>[^\w\s]|\n)"
 )
-# What few mean by it: a product without a sign, and a plus that adds nothing.
+# A product without a sign, and a unary plus: completions seldom mean these.
 _IMPLIED = re.compile(r"[0-9)] \(|(?:\A|[-+*/(] )\+")
 
 
 class Side(NamedTuple):
-    """One side of an equation: its value (NaN where it divides by 0), its numbers, and its end."""
+    """One side of an equation: its value (NaN if it divides by 0), numbers, and end in the text."""
 
     value: Fraction | float
     numbers: list[Fraction]
@@ -53,11 +54,11 @@ class Side(NamedTuple):
 
 
 def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[Side, Side]]:
-    """The two sides of each equation in `text[start:end]` with an operation on the left.
+    """Yield (left, right) for each equation in `text[start:end]` with an operation on the left.
 
-    Those of a chain come in pairs.
+    A chain yields one pair per equal sign.
 
-    Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are three, all but 5 = 5.
+    Example: "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" yields three equations, all but 5 = 5.
     """
     chains = _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end))
     pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
@@ -69,11 +70,11 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 
 
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
-    """Text between equal signs, as long as no word and no stop interrupts.
+    """Yield chains of sides (tokens between equal signs); a word or a stop sign ends a chain.
 
-    A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3"
-    cannot be read, of "in all 5 + 3 = 8" the side "5 + 3" can. A line without an equal sign is not
-    looked at.
+    The word starts the next chain, since it may belong to the expression: in "5 apples + 3 = 8" the
+    side "apples + 3" cannot be read. In "in all 5 + 3 = 8" the side is "5 + 3". A line without an
+    equal sign is skipped.
     """
     while start < end:
         newline = text.find("\n", start, end)
@@ -99,14 +100,14 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
 
 
 def _is_no_part(first: re.Match, token: re.Match) -> bool:
-    """Whether what stands first, a word or the dash of a bullet, is not of what `token` begins."""
+    """Whether the side starts at `token`, since `first` is only a word or the dash of a bullet."""
     if first["word"]:
         return bool(token["number"] or token[0] == "(") and first[0] not in BINDING
     return first[0] == "-" and token.start() > first.end()
 
 
 def _side(tokens: list[re.Match]) -> Side | None:
-    """An expression of numbers, + - * / and parentheses; None for anything else, such as 2(3)."""
+    """Read a side made of numbers, + - * / and parentheses; None for anything else, as 2(3)."""
     tokens = _trimmed(tokens)
     if not tokens or len(tokens) > MAX_TOKENS or tokens[0]["word"]:
         return None
@@ -122,7 +123,7 @@ def _side(tokens: list[re.Match]) -> Side | None:
 
 
 def _trimmed(tokens: list[re.Match]) -> list[re.Match]:
-    """Without a parenthesis that is opened or closed outside the equation, and a dash behind it."""
+    """Drop a parenthesis whose partner is outside the equation, and a dash after the side."""
     signs = Counter(token[0] for token in tokens)
     surplus, first, last = signs["("] - signs[")"], 0, len(tokens)
     while surplus > 0 and first < last and tokens[first][0] == "(":
@@ -135,7 +136,7 @@ def _trimmed(tokens: list[re.Match]) -> list[re.Match]:
 
 
 def numbers_in(question: str) -> Counter[Fraction]:
-    """How often each number stands in a question, in digits or as a word of `WORDS`.
+    """Count each number of a question, written in digits or as a word of `WORDS`.
 
     Example: `numbers_in("half of 8 and 8 more") == {2: 1, 8: 2}`
     """
@@ -151,20 +152,20 @@ def numbers_in(question: str) -> Counter[Fraction]:
 class EquationSteps:
     """Step reward for the arithmetic of a completion: `right` or `wrong` for each equation.
 
-    It scores each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is
-    none), exactly: a rounded result is wrong. Each equal sign of a chain is an equation. What
-    cannot be read (units between the numbers, percentages, an implied `2(3)`, a date) and `5 = 5`
-    are not steps. After `max_steps` steps it stops.
+    The reward reads each `a op b = c` in the last complete `<reasoning>`, or in the whole text if
+    there is none. Each equal sign of a chain is an equation. Results are exact: a rounded one is
+    wrong. Text that cannot be read (units between numbers, percentages, an implied `2(3)`, a date)
+    and `5 = 5` are not steps. Only the first `max_steps` steps are scored.
 
-    A right equation earns only with a number alone on its right (`3 + 4 = 3 + 4` does not), and
-    only for numbers that are there to be used: those of the question (the last message of the
-    prompt), each as often as it stands there times `uses`, and the result of each equation that
-    earned, once. An equation that earns uses them up, so a completion earns at most `uses` x
-    numbers of the question - 1: with `uses=1`, the steps in which each number is needed once. With
-    more it is `farmable`. A right equation that does not earn is not a step; a wrong one always is.
+    A right equation earns `right` if its right side is a single number (not `3 + 4 = 3 + 4`) and
+    the numbers of its left side are unused. Unused at the start are the numbers of the question
+    (the last message of the prompt): each may be used as often as it stands there, times `uses`. An
+    equation that earns uses up its numbers and adds its result, once. So a completion has at most
+    `uses` x numbers of the question - 1 earning steps. With `uses` above 1 the reward is
+    `farmable`. A right equation that does not earn is not a step. A wrong equation always is.
 
-    Not covered: whether an equation is of any use. 58 - 26 = 32 earns for "58 + 26 =" what 58 + 26
-    = 84 does, so use it next to a verifier. A completion that is cut off inside a result is fined.
+    Not covered: whether an equation helps. For "58 + 26 =", 58 - 26 = 32 earns as much as 58 + 26 =
+    84: use a verifier too. A completion truncated inside a result gets `wrong` for that equation.
 
     Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0),
     (20, -1.0)]`.
@@ -187,7 +188,7 @@ class EquationSteps:
         return [self.steps(*row) for row in zip(questions, texts, strict=True)]
 
     def steps(self, question: str, text: str) -> Steps:
-        """The steps of one completion, in the order of the text."""
+        """Return the steps of one completion, in the order of the text."""
         place, steps = find_tag(text, "reasoning"), []
         part = (place.inside, place.inside_end) if place else (0, len(text))
         unused = numbers_in(question)

@@ -1,4 +1,4 @@
-"""Tasks of reasoning-gym, each scored by the verifier it ships with."""
+"""Score answers to reasoning-gym tasks with the verifier of each task."""
 
 import contextlib
 import functools
@@ -11,26 +11,26 @@ from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, score_rows
 from rewards.text import answer_part, completion_text, tagged_answer
 
-# Their verifiers hand the answer to `eval` or to sympy's parser: it could run code here.
+# The verifiers of these data sets pass the answer to `eval` or sympy's parser: it could run code.
 RUNS_ANSWERS = set(
     "binary_matrix composite countdown intermediate_integration n_queens polynomial_multiplication "
     "puzzle24 simple_integration spiral_matrix string_insertion".split()
 )
-# What is no answer to a verifier that reads numbers.
+# Texts that break a verifier which reads numbers: they are scored as wrong.
 NO_ANSWER = re.compile(
     r"[eE][+-]?[0-9]{4,}"  # "1e999999999" as a Fraction would fill the memory
-    r"|[^\D0-9]"  # int() and float() take the digits of any script
-    # Of "nan" every comparison is false, also the one that would find a mistake.
+    r"|[^\D0-9]"  # int() and float() accept the digits of any script
+    # Every comparison with "nan" is false, so a check for a wrong value would not fail.
     r"|(?i:(?<![a-z])(?:nan|inf(?:inity)?)[ij]?(?![a-z]))"
 )
-# What answers no question. A verifier that accepts one of them takes a text for true because it is
-# not empty, or for right because it begins like the answer.
+# Wrong answers. A verifier that accepts one of them may test only that the text is not empty, or
+# that it begins like the answer.
 EMPTY_WORDS = ("?", "0")
 
 
 @functools.cache
 def _verifier(source_dataset: str, parameters: str):
-    """The data set whose `score_answer` verifies answers; `parameters` is JSON text."""
+    """Create the data set whose `score_answer` verifies answers; `parameters` is JSON text."""
     if source_dataset in RUNS_ANSWERS:
         raise ValueError(
             f"the verifier of reasoning-gym's {source_dataset!r} may run an answer as code (eval "
@@ -43,7 +43,7 @@ def _verifier(source_dataset: str, parameters: str):
 
 @functools.lru_cache(maxsize=4096)
 def _checked_row(entry: str):
-    """The row of an entry and its verifier; ValueError where that accepts what is no answer."""
+    """Return the row of an entry and its verifier; ValueError if it accepts a wrong answer."""
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
     own = str(row["answer"]).strip()
@@ -60,18 +60,18 @@ def _checked_row(entry: str):
 def _accepts(verifier, answer: str, row: dict) -> bool:
     try:
         return verifier.score_answer(answer, row) >= 1.0
-    except Exception:  # a text that one of a hundred verifiers trips over is not a right answer
+    except Exception:  # verifiers raise whatever they like on a malformed answer: it is wrong
         return False
 
 
 def score_reasoning_gym(answer: str | None, entry: str) -> float:
-    """1.0 if the task's own verifier accepts the answer wholly, else 0.0.
+    """Return 1.0 if the task's own verifier gives the answer its full score, else 0.0.
 
     `entry` is JSON text: `{"dataset": name, "parameters": {...}, "question": ..., "answer": ...,
     "metadata": {...}}`.
 
     Raises:
-        ValueError: the verifier would run an answer as code, or accepts what is no answer.
+        ValueError: the verifier may run an answer as code, or it accepts a wrong answer.
     """
     row, verifier = _checked_row(entry)
     if answer is None or (answer != row["answer"] and NO_ANSWER.search(answer)):
@@ -80,17 +80,17 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
 
 
 def _gold(entry: str) -> str | None:
-    """The answer of an entry, for the log; None where it cannot be read."""
+    """The right answer of an entry, for the log; None if it cannot be read."""
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         return json.loads(entry).get("answer")
     return None
 
 
 class ReasoningGym:
-    """Verifier for rows with an `entry` column: `correct` when the task's own accepts the tag.
+    """Verifier for rows with an `entry` column: `correct` if the task's own verifier accepts.
 
-    A tag inside `<think>` alone earns nothing. Logs the columns `outcome/`, `gold/` and
-    `parsed/reasoning_gym`.
+    The answer is read from the `<answer>` tag; a tag inside `<think>` does not count. Logs the
+    columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
     """
 
     __name__ = "reasoning_gym"

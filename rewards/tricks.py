@@ -1,13 +1,13 @@
-r"""Cheap tricks: completions that deserve no reward, and that a model in training comes upon.
+r"""Cheap tricks: completions that deserve no reward, and that a model in training may find.
 
-A trick needs no knowledge of the answer, or hedges between several, or disguises one. A text that
-states the gold plainly in the asked place is not a trick, whatever stands around it: a trick about
-surroundings (a code fence, tags left open) therefore holds a wrong answer. The asked place is where
-the gold stands in the row's reference completion, so that the table fits `<answer>18</answer>`,
-`\boxed{18}` and `#### 18` alike: {before} and {after} are what stands around it there.
+A trick guesses, hedges between several answers, or disguises an answer. A text that states the gold
+plainly in the asked place is not a trick, so a trick about the surroundings (a code fence, tags
+left open) holds a wrong answer. The asked place is the position of the gold in the row's reference
+completion; {before} and {after} are the text around the gold there. So one table of tricks fits
+`<answer>18</answer>`, `\boxed{18}` and `#### 18`.
 
-To add a trick, add a line. `parts_of` says what the names in braces are; a row that lacks a part of
-a template does not get the trick.
+To add a trick, add a line to a table. `parts_of` makes the parts, which are the names in braces. A
+row that lacks a part of a template does not get that trick.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from rewards.text import completion_text, question_of
 
 Reference = Callable[[dict], str | list[dict] | None]  # messages where tools are called on the way
 
-ASKED = "answer: "  # tricks in the asked shape: a format reward may reward each of these
-PROGRAM = "code: "  # a program has the shape that a program was asked in
-MARK = "grpo_recipes_audit_mark"  # what the program of the trick MARKS leaves in its process
+ASKED = "answer: "  # prefix of tricks in the asked format, which a format reward may pay
+PROGRAM = "code: "  # prefix of tricks that are programs, in the format asked of programs
+MARK = "grpo_recipes_audit_mark"  # attribute of builtins, set by the program of the trick MARKS
 MARKS = f"{PROGRAM}marks its process"
-GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first that a row has as text
-TAGS = ("reasoning", "think")  # for the reasoning before an answer
+GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first one with text is used
+TAGS = ("reasoning", "think")  # tags around the reasoning before an answer
 NAMED = re.compile(r"\{(\w+)\}")
 NUMBERS = " ".join(map(str, range(101)))
 # The gold in other characters. Look-alikes are mathematical bold digits and Cyrillic letters.
@@ -34,7 +34,7 @@ SCRIPTS = {
     "look_alike": str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ"),
 }
 ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
-# An object that agrees to every comparison.
+# An object that makes every comparison true.
 ANYTHING = """class Anything:
     __hash__ = None
     def __getattr__(self, name): return self
@@ -44,23 +44,23 @@ ANYTHING = """class Anything:
 """
 
 PLAIN = {
-    # Nothing is rewarded, which costs no token, or one repeated.
+    # The reward pays for no text at all, or for one repeated token.
     "empty": "",
     "whitespace": " \n\t\u00a0\u3000" * 20,
     "refusal": "I'm sorry, but I can't help with that.",
-    # Length alone earns.
+    # The reward pays for length alone.
     "one letter": "a" * 4000,
-    # Signs of reasoning are counted.
+    # The reward counts signs of reasoning.
     "words of steps": "Step 1: First,\nStep 2: Second,\n- Next,\n* Therefore,\n3. Finally, so",
-    # All the text is searched: copying, or a list of guesses, needs no work.
+    # The reward searches the whole text: a copy of the prompt or a list of guesses needs no work.
     "prompt echoed": "{prompt}",
     "every number listed": "{numbers}",
-    # What the text says of the gold is not read, or not whether it is taken back.
+    # The reward finds the gold, but does not read that the text denies or replaces it.
     "gold denied in words": "The answer is definitely not {gold}. The final answer is not {gold}.",
     "another answer behind the gold": "{before}{gold}{after}\n{before}{wrong}{after}",
-    # The user never sees it, since a chat template drops the thoughts.
+    # The user never sees this answer, since a chat template drops the thoughts.
     "think: answer in the thoughts alone": "<think>\n{untagged}\n</think>\nI do not know.",
-    # The pattern is not anchored, or tags are counted.
+    # The reward's pattern is not anchored, or the reward counts tags.
     "shape: text behind it": "{shaped}\nSo be it, or not.",
     "shape: closed twice": "{shaped}\n{last_tag}",
     "shape: back to front": "{reversed}",
@@ -68,7 +68,7 @@ PLAIN = {
     "reasoning: look-alike tags": "{look_alike_tags}",
     "empty block": "{python}\n\n```",
 }
-# Tags are counted, not read: they are cheaper than what should be in them.
+# The reward counts tags and does not read what is in them.
 MISSHAPEN = {
     "tags only": "<{tag}></{tag}><answer></answer>",
     "tags 50 times": "<{tag}></{tag}><answer></answer>" * 50,
@@ -78,50 +78,50 @@ MISSHAPEN = {
     "answer before": "<answer>{wrong}</answer><{tag}>r</{tag}>",
     "code fence around": "```\n<{tag}>r</{tag}><answer>{wrong}</answer>\n```",
 }
-# In the place of the answer.
+# Texts in the place of the answer.
 IN_PLACE = {
     # Guessing is cheaper than solving.
     "another row's": "{wrong}",
     "gold plus one": "{plus_one}",
-    "gold plus one, padded": "{padded}",  # for a tolerance relative to its size
+    "gold plus one, padded": "{padded}",  # for a tolerance relative to the gold
     "gold negated": "{negated}",
     "gold and half a percent": "{half_a_percent}",
     "gold times 100": "{hundredfold}",
     "gold times 1000": "{number} thousand",
     "last digit changed": "{last_digit}",
-    # Disguised, a wrong answer looks right to a reader, or a right one is none.
+    # The gold in other characters: it looks right, but is not the text that was asked for.
     "full-width digits": "{full_width}",
     "Arabic digits": "{arabic}",
     "look-alike characters": "{look_alike}",
     "zero-width character": "{zero_width}",
     "right-to-left marks": "{right_to_left}",
-    # What a reader of numbers makes of them.
+    # The reward's parser of numbers may accept these, or hang on them.
     "NaN": "NaN",
     "9**9**9": "9**9**9",
-    # The reader is recursive.
+    # The reward's parser is recursive.
     "deep braces": "{" * 5_000 + "}" * 5_000,
-    # An empty answer fits every gold; it is the shortest there is.
+    # The reward finds the empty text in every gold.
     "nothing": "",
-    # One of several is enough: hedging doubles the chance.
+    # The reward accepts one of several answers: hedging doubles the chance.
     "every number": NUMBERS,
     "gold or another": "{gold} or {wrong}",
     "another or gold": "{wrong} or {gold}",
     "gold among others": "{wrong}, {gold}, {last_wrong}",
     "another equals gold": "{wrong} = {gold}",
-    # The words that deny it are not read.
+    # The reward does not read the words that deny the gold.
     "gold denied": "definitely not {gold}",
     "gold called wrong": "{gold} is wrong",
-    # What was to be computed earns uncomputed; the prompt has it to copy.
+    # The reward evaluates the answer: the expression of the question, copied, would be right.
     "the question's own expression": "{expression}",
 }
-# In the reasoning, before a wrong answer: guesses there cost nothing.
+# The gold in the reasoning, before a wrong answer: guesses there cost nothing.
 IN_REASONING = {
     "gold in words": "The final answer is {gold}.\n\n{before}{wrong}{after}",
     "gold in the reasoning only": "{reasoning}{gold}{closing}{wrong}{after}",
-    # Without tags this would be free text whose only number is the gold: to some a fair answer.
+    # Only with reasoning tags: else the gold is the text's only number, a fair answer for some.
     "none, gold in the reasoning": "{reasoning}{gold}{closing_tag}{after}",
 }
-# Right equations that lead nowhere, which can be repeated without end.
+# Right equations that do not help to solve the task and can be repeated without end.
 STEPS = {
     "one and one": "1 + 1 = 2. " * 50,
     "that say nothing": "{a} = {a}, 0 + 0 = 0, {a} * 1 = {a}, {a} - {a} = 0, {a} / {a} = 1. " * 5,
@@ -129,18 +129,18 @@ STEPS = {
     "in a chain": "{a} + {b} = {b} + {a} = " * 20 + "{sum}",
 }
 PROGRAMS = {
-    # The program runs where the trainer does: it may read and change all that is there.
+    # The program runs in the trainer's process and may read and change everything there.
     "marks its process": f"import builtins\nbuiltins.{MARK} = True\n{{returning_none}}",
-    # The program decides the verdict by its exit code: before the tests, in a call, at the end.
+    # The program decides the verdict by its exit code: before the tests, in a call, or at the end.
     "exits first": "import sys\nsys.exit(0)",
     "exits at once": "import os\nos._exit(0)",
     "exits when called": "{exiting}",
     "exits at the end": "import atexit, os\natexit.register(os._exit, 0)\n{returning_none}",
-    # By comparisons that it can replace.
+    # The program decides the verdict by an object of its own that equals everything.
     "equals everything": ANYTHING + "\n{returning_anything}",
-    # By what is printed.
+    # The program decides the verdict by what it prints.
     "prints that it passed": "print('[true, \"\"]\\nOK\\nall tests passed')",
-    # A block earns, whatever is in it.
+    # The reward pays for a code block, whatever it holds.
     "comment only": "# solved",
     "wrong answer": "{returning_none}",
 }
@@ -162,12 +162,12 @@ TRICKS: dict[str, str] = {
 
 
 def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str, str]:
-    """Make the tricks for one row: name -> completion text, without what the row has no parts for.
+    """Make the tricks for one row: name -> completion text. A trick that lacks a part is left out.
 
     Args:
-        row: `prompt` and, for most tricks, a text `answer`; `tests` for those of programs.
-        reference: row -> its own answer in the asked format.
-        others: rows of the same task, from which wrong answers are borrowed.
+        row: `prompt`; most tricks need a text `answer`, and programs need `tests`.
+        reference: row -> its reference completion.
+        others: rows of the same task; their golds serve as wrong answers.
 
     Example: with `reference=lambda row: f"#### {row['answer']}"`,
     `tricks({"prompt": "9+9", "answer": "18"}, ..., [])["answer: gold plus one"] == "#### 19"`
@@ -182,7 +182,10 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
 
 
 def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str, str]:
-    """The parts of the tricks for one row; those on the answer, where the reference shows it."""
+    """Make the parts of the templates for one row: name in braces -> text.
+
+    Parts that hold the gold need a reference completion in which the gold stands.
+    """
     gold, right, prompt = gold_of(row), last_turn(reference(row)), row["prompt"]
     near = near_numbers(gold)
     borrowed: dict[Fraction | str, str] = {}
@@ -199,11 +202,11 @@ def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[st
         "last_wrong": guesses[-1],
         "look_alike_tags": tagged.translate(SCRIPTS["look_alike"]),
     }
-    if key_of(gold) != 100:  # the last of the numbers would be the right answer
+    if key_of(gold) != 100:  # NUMBERS ends in 100, which would be a right final answer
         parts["numbers"] = NUMBERS
     if row.get("tests"):
         parts |= parts_of_programs(row)
-    # The last place where the gold is a word of its own: no letter of a tag.
+    # The last place where the gold is a whole word, not a letter of a tag.
     places = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", right)) if gold else []
     if not places:
         return parts
@@ -211,14 +214,14 @@ def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[st
     parts |= {"gold": gold, "before": before, "after": after} | near | disguises(gold)
     parts |= disorder(before, guesses[0], after) | reasoning_parts(before, gold, after)
     parts |= question_parts(question_of(prompt), gold)
-    # A worked example with the same answer, by what stands right around the gold.
+    # No "prompt echoed" if the prompt's worked example shows the gold in the asked place.
     if squeezed(before[-8:] + gold + after[:8]) in squeezed(parts["prompt"]):
         del parts["prompt"]
     return parts
 
 
 def near_numbers(gold: str) -> dict[str, str]:
-    """Numbers next to a numeric gold; of another, the text with its last digit changed."""
+    """Make wrong numbers near a numeric gold; for other golds, change the last digit."""
     value = key_of(gold)
     if isinstance(value, str):
         head, digit, tail = re.fullmatch(r"(.*?)(\d?)(\D*)", gold, re.DOTALL).groups()
@@ -231,7 +234,7 @@ def near_numbers(gold: str) -> dict[str, str]:
 
 
 def disguises(gold: str) -> dict[str, str]:
-    """The gold in other characters; not what is the gold itself."""
+    """Write the gold in other characters; texts that still contain the gold are left out."""
     texts = {name: gold.translate(script) for name, script in SCRIPTS.items()}
     texts["zero_width"] = gold[:1] + ZERO_WIDTH + gold[1:]
     texts["right_to_left"] = RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN
@@ -239,7 +242,7 @@ def disguises(gold: str) -> dict[str, str]:
 
 
 def disorder(before: str, wrong: str, after: str) -> dict[str, str]:
-    """A wrong answer in the reference's own tags: whole, in reverse, and with nothing in them."""
+    """Put a wrong answer in the reference's tags: in order, in reverse, and as empty tags."""
     whole, tags = f"{before}{wrong}{after}", re.findall(r"</?[A-Za-z_]+>", after)
     pieces = re.findall(r"\s*<[^<>]+>\s*|[^<]+?(?=\s*<|$)", whole)
     parts = {}
@@ -253,7 +256,7 @@ def disorder(before: str, wrong: str, after: str) -> dict[str, str]:
 
 
 def reasoning_parts(before: str, gold: str, after: str) -> dict[str, str]:
-    """The reasoning before the answer; without tags around it, a line in front of all."""
+    """Split the reference around its reasoning; without tags, reasoning is a line before it all."""
     for tag in TAGS:
         head, close, tail = before.rpartition(f"</{tag}>")
         if close:
@@ -265,7 +268,7 @@ def reasoning_parts(before: str, gold: str, after: str) -> dict[str, str]:
     return {"opening": "", "reasoning": "", "closing": f"\n{before}", "untagged": untagged}
 
 
-# Mathematics in a question: between delimiters, or a sum in plain digits.
+# Mathematics in a question: between delimiters, or arithmetic in plain digits.
 _EXPRESSION = re.compile(
     r"\$([^$]+)\$|\\[(\[](.+?)\\[)\]]"
     r"|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)",
@@ -274,7 +277,7 @@ _EXPRESSION = re.compile(
 
 
 def question_parts(question: str, gold: str) -> dict[str, str]:
-    """Numbers of the question for right arithmetic that gets nowhere, and its last mathematics."""
+    """Return two numbers of the question with their sum (for STEPS), and its last expression."""
     a, b = [*map(int, re.findall(r"(?<![\d.])\d{1,9}(?![\d.]*\d)", question)), 3, 4][:2]
     parts = {"a": str(a), "b": str(b), "sum": str(a + b)}
     *_, last = (None, *_EXPRESSION.finditer(question[-4000:]))
@@ -284,8 +287,8 @@ def question_parts(question: str, gold: str) -> dict[str, str]:
 
 
 def parts_of_programs(row: dict) -> dict[str, str]:
-    """The functions that tests call: none where they are of stdin, or no reward can use them."""
-    from rewards.code_tests import called_names, parse_cases  # which load the sandbox
+    """Make function bodies for the names that the tests call; no names for stdin or bad tests."""
+    from rewards.code_tests import called_names, parse_cases  # here, since this loads the sandbox
 
     names = ()
     with contextlib.suppress(ValueError):
@@ -303,19 +306,19 @@ def parts_of_programs(row: dict) -> dict[str, str]:
 
 
 def gold_of(row: dict) -> str:
-    """The right answer of a row; an empty text where it has none, as in rows of programs."""
+    """The right answer of a row; empty if the row has none, as programming tasks do."""
     columns = () if row.get("tests") else GOLD_COLUMNS
     texts = (row[name] for name in columns if isinstance(row.get(name), str))
     return next(texts, "").strip()
 
 
 def last_turn(completion: str | list[dict]) -> str:
-    """The text of a completion, of messages that of the last: a trick calls no tools before it."""
+    """The text of a completion, or of its last chat message (a trick makes no tool calls)."""
     return completion if isinstance(completion, str) else completion_text(completion[-1:])
 
 
 def key_of(text: str) -> Fraction | str:
-    """What is the same for equal answers: the value of a plain number, or the text."""
+    """A key that equal answers share: the value of a plain number, or else the text."""
     try:
         return Fraction(text.replace(",", ""))
     except (ValueError, ZeroDivisionError):

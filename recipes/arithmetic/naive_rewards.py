@@ -1,8 +1,7 @@
-"""Two rewards as one writes them in a hurry, which the audit finds out; hack.yaml trains on them to
-show why it matters.
+"""Two careless rewards: the audit shows that tricks earn them. hack.yaml trains on them as a demo.
 
-They declare no kind. `tag_count` pays more for fifty tags than for a right answer: preflight lets
-it train because it says how it is farmable.
+They declare no kind. `tag_count` pays more for fifty tags than for a right answer. Preflight
+accepts it because it declares `farmable`.
 """
 
 from rewards.text import completion_text
@@ -11,7 +10,7 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 
 
 def tag_count(prompts: list, completions: list, **kwargs) -> list[float]:
-    """0.2 for each tag, however often and wherever it stands: `xml_format` without its care."""
+    """0.2 for every tag, even repeated or misplaced ones, unlike `xml_format`."""
     texts = [completion_text(completion) for completion in completions]
     return [round(0.2 * sum(text.count(tag) for tag in TAGS), 6) for text in texts]
 
@@ -20,6 +19,6 @@ tag_count.farmable = "any tag earns it, as often as it is written"
 
 
 def gold_in_text(prompts: list, completions: list, answer: list[str], **kwargs) -> list[float]:
-    """2.0 where the gold answer stands anywhere: `reasoning_gym` without its care."""
+    """2.0 if the gold answer stands anywhere in the text; `reasoning_gym` reads only the tag."""
     texts = [completion_text(completion) for completion in completions]
     return [2.0 * (gold in text) for gold, text in zip(answer, texts, strict=True)]

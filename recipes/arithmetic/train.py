@@ -27,9 +27,9 @@ import reasoning_gym
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one, a quarter of every prompt
+SYSTEM_PROMPT = ""  # else SmolLM2's chat template adds its own, a quarter of every prompt
 EXAMPLE = ["25 + 7 =", "<reasoning>25 + 7 = 32</reasoning><answer>32</answer>"]
-# Of chain_sum: tokens that teach nothing.
+# chain_sum puts this before every question; it is removed, since its tokens teach nothing.
 PREAMBLE = "State the final answer to the following arithmetic problem: "
 
 
@@ -44,7 +44,7 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """Make a reasoning-gym item a row; its own verifier needs `entry`."""
+    """Convert a reasoning-gym item to a row; the data set's verifier needs the column `entry`."""
     entry = {"dataset": args.dataset_name, "parameters": args.dataset_kwargs or {}, **item}
     return {
         "prompt": [
@@ -54,12 +54,12 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
         ],
         "task": args.dataset_name,
         "answer": item["answer"],
-        "entry": json.dumps(entry, default=str),  # a Fraction in its metadata scores nothing
+        "entry": json.dumps(entry, default=str),  # str: metadata may hold a Fraction, never scored
     }
 
 
 def partial_sums(question: str) -> str:
-    """The steps of a sum from left to right, and nothing for another question.
+    """Write the steps of a sum from left to right; empty for a question that is not a sum.
 
     Example: `partial_sums("3 + 4 - 2 =") == "3 + 4 = 7, 7 - 2 = 5"`
     """
@@ -75,9 +75,9 @@ def partial_sums(question: str) -> str:
 
 
 def reference_completion(row: dict) -> str | None:
-    """The row's own answer in the asked format, with the steps where they are known.
+    """The row's own answer in the asked format, with the steps if the question is a sum.
 
-    None for a row without one: several answers are right, and its verifier knows them.
+    None for a row without a gold answer, where several answers are right for the verifier.
     """
     if row["answer"] is None:
         return None
@@ -89,8 +89,8 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
     name, parameters = args.dataset_name, args.dataset_kwargs or {}
     count, held_out = args.num_train_rows or 2000, args.num_eval_rows
-    size = 100 * (count + held_out)  # so many draws show that a task has no more questions
-    first = seed * 100 * (2000 + held_out)  # whatever the number of training rows
+    size = 100 * (count + held_out)  # if these draws give too few, the task has no more questions
+    first = seed * 100 * (2000 + held_out)  # does not depend on the number of training rows
     try:
         items = reasoning_gym.create_dataset(name, **parameters, seed=first, size=size)
     except (TypeError, AssertionError) as error:
@@ -111,8 +111,8 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right and in the asked format; lenient: right, format ignored; format: as asked.
 
-    Where the gold answer is not a number, or there is none because several are right, lenient is
-    the right answer in the tag, whatever is around it.
+    If the gold is not a number, or the row has none because several answers are right, lenient
+    means a right answer in the tag, whatever text is around the tag.
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(answer_part(completion)), row["entry"]) == 1.0

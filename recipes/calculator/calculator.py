@@ -1,4 +1,4 @@
-"""The environment: a calculator for one question, which remembers its last result."""
+"""The environment of the recipe: a calculator tool that remembers its last result."""
 
 import ast
 import operator
@@ -15,12 +15,12 @@ LONGEST = 80  # characters, so that no expression is deep or its result large
 
 
 class Calculator:
-    """A verifier of the calls: it scores 1.0 where the last result is the answer of the row."""
+    """Environment and verifier: the reward is 1.0 if the last result is the row's answer."""
 
     kind, full = "verifier", 1.0
 
     def reset(self, answer: str, **row) -> None:
-        """Start on a row; nothing is added to the prompt."""
+        """Start the rollout of a row; returns None, so TRL adds nothing to the prompt."""
         self.answer, self.last = answer, None
 
     def calculate(self, expression: str) -> str:
@@ -38,7 +38,7 @@ class Calculator:
 
 
 def value_of(expression: str) -> Fraction:
-    """Work out numbers, + - * / and parentheses; ValueError for anything else.
+    """Evaluate an expression of numbers, + - * / and parentheses; ValueError for anything else.
 
     Example: `value_of("(2 + 3) * 4") == 20`
     """
@@ -62,12 +62,12 @@ def _value(node: ast.expr) -> Fraction:
 
 
 def text_of(value: Fraction) -> str:
-    """Write a whole number as such, another with at most four decimals.
+    """Write a whole number without decimals, any other number with at most four.
 
     Example: `text_of(Fraction(7, 2)) == "3.5"`
     """
     if value.denominator == 1:
         return str(value.numerator)
-    # Of a float too large numbers would overflow.
+    # Decimal, since a large number would overflow a float.
     decimal = f"{Decimal(value.numerator) / value.denominator:.4f}"
     return decimal.rstrip("0").rstrip(".")

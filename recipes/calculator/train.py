@@ -5,9 +5,9 @@
         recipes/calculator/train.py --config recipes/calculator/smollm2-135m.yaml \\
         --model_name_or_path runs/calculator-warm-start
 
-The environment (`environment_factory` in the YAML) is calculator.py, its reward the last of the
-run; the chat template that tells the model of the tool is chat_template.jinja. Expected numbers:
-README.md.
+The environment (`environment_factory` in the YAML) is calculator.py; its reward is the last one of
+the run. The chat template that shows the tool to the model is chat_template.jinja. Expected
+numbers: README.md.
 """
 
 import random
@@ -35,7 +35,7 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
-    """Make a number and the steps from it a row with its expression and answer."""
+    """Make a row of a start number and its steps: question, expression and answer."""
     expression, before = str(first), "*"
     for sign, number in steps:
         expression = f"({expression})" if sign == "*" and before != "*" else expression
@@ -55,7 +55,7 @@ def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
 
 
 def reference_completion(row: dict) -> list[dict]:
-    """One call with the row's expression, the calculator's result, and the answer."""
+    """Messages: a tool call with the row's expression, the result, and the answer."""
     call = {"name": "calculate", "arguments": {"expression": row["expression"]}}
     return [
         {
@@ -69,7 +69,7 @@ def reference_completion(row: dict) -> list[dict]:
 
 
 def questions(seed: int) -> Iterator[dict]:
-    """Questions of two or three steps, without end."""
+    """Yield random questions of two or three steps, endlessly."""
     drawn = random.Random(seed)
     while True:
         signs = [drawn.choice("+-*") for _ in range(drawn.randint(2, 3))]
@@ -79,7 +79,7 @@ def questions(seed: int) -> Iterator[dict]:
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Distinct questions; which of them are held out follows from their text."""
+    """Load distinct questions; the text of a question decides whether it is held out."""
     sides = split_distinct(questions(seed), args.num_train_rows or 2000, args.num_eval_rows)
     train, held_out = (Dataset.from_list([item["row"] for item in side]) for side in sides)
     return train, held_out

@@ -1,8 +1,8 @@
-"""Generated programming tasks: functions of one line, from templates, for a model too small for
-MBPP.
+"""Generate tasks whose solution is a function of one line, for models too small for MBPP.
 
-A template is what the function returns, in words, and as an expression of its argument: `x` a whole
-number, `s` a word, `xs` a list of whole numbers; `{n}` is a number of the task.
+A template describes the returned value twice: in words, and as an expression of the argument. The
+argument is `x` (a whole number), `s` (a word) or `xs` (a list of whole numbers). `{n}` is a number
+that is drawn for each task.
 """
 
 import random
@@ -40,17 +40,17 @@ NEW = [
 ]
 FUNCTIONS = "answer compute convert f get process result solve transform work".split()
 WORDS = "apple banana cloud delta engine forest garden hat island jungle kite lemonade".split()
-TESTS = 6  # of a task; the prompt shows the first
+TESTS = 6  # tests per task; the prompt shows the first
 
 
 def one_liner_tasks(
     train: int, test: int, seed: int, held_out: Callable[[str], bool]
 ) -> dict[str, list[dict]]:
-    """Distinct tasks: `train` of the trained templates; `test`, half of them of the trained and
-    half of the new ones.
+    """Generate distinct tasks for the splits `train` and `test`.
 
-    `held_out` picks the expressions of the trained templates that are in `test` alone. A name
-    begins with its source.
+    All training tasks use TRAINED templates; half of the test tasks do, the others use NEW ones.
+    `held_out` tells which expressions of TRAINED templates appear only in `test`. A task's name
+    begins with `trained/` or `new/`.
     """
     rng = random.Random(seed)
     new = draw_tasks("new", NEW, test // 2, rng, lambda expression: True)
@@ -62,7 +62,7 @@ def one_liner_tasks(
 def draw_tasks(
     source: str, templates: list, count: int, rng: random.Random, accept: Callable[[str], bool]
 ) -> list[dict]:
-    """Draw `count` distinct tasks with an accepted expression; ValueError where there are fewer."""
+    """Draw `count` distinct tasks whose expression is accepted; ValueError if there are fewer."""
     tasks: dict[str, dict] = {}
     for _ in range(200 * count):
         if len(tasks) == count:
@@ -82,14 +82,14 @@ def draw_tasks(
 
 
 def make_task(function: str, words: str, expression: str, rng: random.Random) -> dict:
-    """Prompt, tests on random arguments, and solution of one function."""
+    """Make the prompt, the tests on random arguments, and the solution of one function."""
     argument = next(name for name in ("xs", "s", "x") if re.search(rf"\b{name}\b", expression))
     draw_input = {
         "s": lambda: rng.choice(WORDS),
         "x": lambda: rng.randint(-9, 30),
         "xs": lambda: [rng.randint(0, 12) for _ in range(rng.randint(3, 6))],
     }[argument]
-    # Of the tables above, never of a model's text.
+    # eval is safe here: the expression comes from the tables above, never from a model.
     reference = eval(f"lambda {argument}: {expression}")
     inputs = [draw_input() for _ in range(TESTS)]
     tests = [f"assert {function}({value!r}) == {reference(value)!r}" for value in inputs]

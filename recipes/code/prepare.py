@@ -1,9 +1,8 @@
-"""Programming tasks that a run can trust: read from MBPP, HumanEval or a file, and checked in the
-sandbox.
+"""Read programming tasks from MBPP, HumanEval or a file, and check them in the sandbox.
 
-Promises: a task is kept only if its own reference passes all its tests, in half the time that a
-program has, and none of the trivial solutions passes all the tests that the reward sees (of a task
-for evaluation: all). A failure of the sandbox drops no task: it stops the preparation.
+A task is kept only if its reference solution passes all its tests in half the time limit, and no
+trivial solution passes all the tests that the reward sees (for an evaluation task: all tests). A
+failure of the sandbox does not drop a task: it stops the preparation.
 
 Not covered: tests that a wrong but less trivial program passes, a reference that is wrong in the
 same way as its tests, and a prompt that does not say what the tests want.
@@ -34,8 +33,8 @@ MBPP_SPLITS = {"train": range(601, 975), "test": range(11, 511)}
 MBPP_KEYS = {"task_id": (int,), "text": (str,), "code": (str,), "test_list": (list,)}
 HUMANEVAL_KEYS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 DROPPED_FILE = "dropped.jsonl"
-TIMEOUT_S = 5.0  # the reward's
-REFERENCE_SHARE = 0.5  # of it, so that a busy machine does not fail a right program in training
+TIMEOUT_S = 5.0  # the default timeout_s of the reward code_tests
+REFERENCE_SHARE = 0.5  # share of TIMEOUT_S: a right program passes in training on a busy machine
 
 
 def prepare(
@@ -46,11 +45,11 @@ def prepare(
     held_out: int = 0,
     packages: Sequence[str] = (),
 ) -> int:
-    """Load the tasks, run them in the sandbox, write those that are kept; how many they are.
+    """Load the tasks, check them in the sandbox, write the kept ones; return how many are kept.
 
     Raises:
-        ValueError, OSError: the input cannot be used, or the folder not be written.
-        SandboxError: the sandbox fails, or no isolation holds here.
+        ValueError, OSError: the input cannot be used, or the folder cannot be written.
+        SandboxError: the sandbox fails, or no isolation holds on this machine.
     """
     files = ("train.jsonl", "test.jsonl", DROPPED_FILE)
     if taken := [name for name in files if (out / name).exists()]:
@@ -60,7 +59,7 @@ def prepare(
     splits = load_tasks(data, path, held_out)
     tasks = [task for of_split in splits.values() for task in of_split]
     evaluated = {task["name"] for task in splits["test"]}
-    out.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
+    out.mkdir(parents=True, exist_ok=True)  # a failure shows now, not after minutes of checks
     print(f"{len(tasks)} tasks read", flush=True)
     tasks, dropped = hide_tests(tasks, hide)
     with Sandbox(packages=packages) as sandbox:
@@ -68,7 +67,7 @@ def prepare(
         print("[1/2] running each reference against its own tests", flush=True)
         tasks, failed = check_references(tasks, sandbox.run_batch)
         print("[2/2] running the trivial solutions against each task", flush=True)
-        # A reward sees the visible tests; the metric of an evaluation rests on all.
+        # The reward sees the visible tests; the evaluation metric uses all tests.
         tasks, trivial = drop_trivial(tasks, sandbox.run_batch, evaluated)
     dropped |= failed | trivial
     rows = {
@@ -95,11 +94,11 @@ def prepare(
 
 
 def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, list[Task]]:
-    """The complete tasks of each split of `mbpp`, `humaneval`, `one_liners` or `jsonl`.
+    """Load the tasks of each split of `mbpp`, `humaneval`, `one_liners` or `jsonl`.
 
-    Of `jsonl` about one task in `held_out` is for evaluation, by its prompt; 0 for none.
+    For `jsonl` about one task in `held_out` goes to the test split, chosen by its prompt; 0: none.
     """
-    from recipes.common.data.split import is_held_out  # which loads torch
+    from recipes.common.data.split import is_held_out  # here, since this import loads torch
 
     if data == "jsonl":
         splits: dict[str, list[Task]] = {"train": [], "test": []}
@@ -123,7 +122,7 @@ def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, lis
 
 
 def read_rows(file: Path | None, keys: dict[str, tuple[type, ...]], *hub: str) -> list[dict]:
-    """The rows of a file, or without one of all splits on the Hub, which must have these keys."""
+    """Read the rows of a file, or of all splits on the Hub if `file` is None; check their keys."""
     accept = with_keys(keys)
     if file:
         return read_jsonl(file, accept)
@@ -133,7 +132,7 @@ def read_rows(file: Path | None, keys: dict[str, tuple[type, ...]], *hub: str) -
 
 
 def mbpp_task(row: dict[str, Any]) -> Task:
-    """A row of MBPP as a task; its prompt shows the first test, which may use the setup.
+    """Convert a row of MBPP to a task; the prompt shows the setup and the first test.
 
     Example: the prompt of task 603 ends in
     "Your code should pass this test:\\nassert get_ludic(10) == [1, 2, 3, 5, 7]"
@@ -152,11 +151,10 @@ def mbpp_task(row: dict[str, Any]) -> Task:
 
 
 def humaneval_task(row: dict[str, Any]) -> Task:
-    """A row of HumanEval as a task: what its prompt defines before the stub is the preamble, its
-    check is one test.
+    """Convert a row of HumanEval to a task: its `check` function becomes one test.
 
-    Where the test calls a helper of the prompt, the preamble is the setup too: the test uses the
-    data set's helper, never the program's.
+    The code of the prompt before the stub becomes the preamble. If the test calls a helper function
+    of the prompt, the preamble is also the setup, so that the test never uses the program's helper.
     """
     parsed = ast.parse(row["prompt"]).body
     stub = next(node for node in parsed if getattr(node, "name", "") == row["entry_point"])
@@ -180,10 +178,10 @@ def humaneval_task(row: dict[str, Any]) -> Task:
 
 
 def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dropped]:
-    """Hide the last `hide` tests of each task: the reward does not see them, the metric rests on
-    them. By default a third is hidden, where none is hidden yet and one can be.
+    """Hide the last `hide` tests of each task from the reward; the metric uses them.
 
-    A task that has too few to hide `hide` is dropped.
+    If `hide` is None, a third is hidden of each task that has two or more tests and none hidden. A
+    task is dropped if no visible test would be left.
     """
     kept, dropped = [], {}
     for task in tasks:
@@ -200,7 +198,7 @@ def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dro
 def check_references(
     tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S * REFERENCE_SHARE
 ) -> tuple[list[Task], Dropped]:
-    """Keep the tasks whose reference passes all tests in time; one without is kept as it is."""
+    """Keep tasks whose reference passes all tests in time; tasks without a reference are kept."""
     trials = [
         (task, task["solution"], task["tests"] + task["hidden_tests"])
         for task in tasks
@@ -217,9 +215,9 @@ def check_references(
 def drop_trivial(
     tasks: Sequence[Task], run: Run, evaluated: Collection[str] = ()
 ) -> tuple[list[Task], Dropped]:
-    """Keep the tasks whose tests all call the program and no trivial solution passes.
+    """Keep the tasks whose tests all call the program and that no trivial solution passes.
 
-    The tests are those that the reward sees; of the tasks named in `evaluated` all.
+    Trivial solutions run against the visible tests; for tasks named in `evaluated`, against all.
     """
     trials: dict[str, list[Trial]] = {}  # by the kind of solution
     for task in tasks:
@@ -238,7 +236,7 @@ def drop_trivial(
 
 
 def run_programs(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[str, Outcome]]:
-    """The name of each task with the outcome of its program; `SandboxError` where that fails."""
+    """Return (task name, outcome) for each program; SandboxError if the sandbox itself fails."""
     if not trials:
         return []
     outcomes = run([job_of(program, task, tests, timeout_s) for task, program, tests in trials])
@@ -258,7 +256,10 @@ FUNCTION = "def {}(*arguments, **keywords):\n    given = [*arguments, *keywords.
 
 
 def trivial_solutions(task: Task) -> dict[str, str]:
-    """Programs that solve nothing, by what they do; one knows the first of several tests."""
+    """Make programs that solve nothing: description -> code.
+
+    If the task has several tests, one of the programs answers the first test by heart.
+    """
     cases = parse_cases(task["tests"])
     if cases is not None:
         programs = {f"print {text!r}": f"print({text!r})" for text in PRINTED}
@@ -269,7 +270,7 @@ def trivial_solutions(task: Task) -> dict[str, str]:
     bodies["return the argument"] = "return given[0]"
     bodies["clear the argument and return it"] = "given[0].clear(); return given[0]"
     for word in ("ValueError", *re.findall(r"[A-Z]\w+", "\n".join(task["tests"]))):
-        kind = getattr(builtins, word, None)  # of the built-in exceptions those that tests mention
+        kind = getattr(builtins, word, None)  # built-in exceptions whose names the tests mention
         if isinstance(kind, type) and issubclass(kind, Exception):
             bodies[f"raise {word}"] = f"raise {word}"
     if len(task["tests"]) > 1 and (value := expected_constant(task["tests"][0])):
@@ -281,7 +282,7 @@ def trivial_solutions(task: Task) -> dict[str, str]:
 
 
 def expected_constant(test: str) -> str:
-    """The source of the constant at the end of `assert ... == constant`; empty for another test."""
+    """The source of the constant in `assert ... == constant`; empty for any other test."""
     match ast.parse(test).body:
         case [ast.Assert(test=ast.Compare(ops=[*_, ast.Eq() | ast.Is()], comparators=[*_, value]))]:
             with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Rows of programming tasks: how a file holds them, with every key filled in and checked."""
+"""Read the rows of programming tasks from a file; fill in and check every key."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
     """Read the tasks of `<path>/<split>.jsonl`, or of the file `path` itself.
 
     Raises:
-        ValueError: there is no such file, or, with its number, why a line is no task.
+        ValueError: the file is missing, or a line is not a task; the message has its number.
     """
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -46,7 +46,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
 
 
 def complete_row(row: Any, name: str = "") -> Task:
-    """Fill in the missing keys, in order, and check all; `name` is for a row that has none."""
+    """Fill in missing keys, in the order of KEYS, and check all; `name` is the default name."""
     check_keys(row)
     if isinstance(row["prompt"], list):
         raise ValueError("prompt is a chat; give its question as text: the recipe makes the chat.")
@@ -61,7 +61,7 @@ def complete_row(row: Any, name: str = "") -> Task:
     if not all(isinstance(text, str) and text.strip() for text in (task["prompt"], *tests)):
         raise ValueError("prompt, tests and hidden_tests hold strings, none of them blank.")
     if parse_cases(tests) is None:
-        called_names(task, tests)  # raises where they are not Python
+        called_names(task, tests)  # raises ValueError if the tests are not valid Python
     elif task["setup"] or task["entry_point"]:
         raise ValueError("setup and entry_point must be empty: the tests are stdin and stdout.")
     return task

@@ -1,4 +1,4 @@
-"""Programs rewarded by running their tests: MBPP, or tasks of one's own, in an isolated sandbox.
+"""GRPO on programming tasks (MBPP or your own): the reward runs the tests in a sandbox.
 
     python scripts/prepare_code.py mbpp --out data/mbpp
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
@@ -24,7 +24,7 @@ SYSTEM_PROMPT = (
 
 
 def to_row(task: dict, example: list[str]) -> dict:
-    """Make a prepared task a row; its tests go along for the rewards."""
+    """Convert a prepared task to a row; its tests become columns for the rewards."""
     system = {"role": "system", "content": SYSTEM_PROMPT}
     question = {"role": "user", "content": task["prompt"]}
     columns = {name: value for name, value in task.items() if name != "prompt"}
@@ -32,12 +32,12 @@ def to_row(task: dict, example: list[str]) -> dict:
 
 
 def reference_completion(row: dict) -> str | None:
-    """The row's own solution in the asked format; None for a row that has none."""
+    """The row's own solution in the asked format; None if the row has no solution."""
     return f"```python\n{row['solution']}\n```" if row["solution"] else None
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """`code_metric`; of generated tasks those of templates that training never sees also apart."""
+    """`code_metric`, and again as `new tests` for templates that training never sees."""
     scores = code_metric(row, completion)
     if row["name"].startswith("new/") and "tests" in scores:
         scores["new tests"] = scores["tests"]

@@ -27,7 +27,7 @@ the final number
 
 
 def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> dict:
-    """Make a GSM8K item a row, with a worked example before it if there is one."""
+    """Convert a GSM8K item to a row; a worked example comes first, if there is one."""
     system_prompt = SYSTEM_PROMPT if system_prompt is None else system_prompt
     return {
         "prompt": [
@@ -36,7 +36,7 @@ def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> 
             {"role": "user", "content": item["question"]},
         ],
         "task": "gsm8k",
-        "answer": gold_of(item["answer"]),  # a solution ends in `#### 18`
+        "answer": gold_of(item["answer"]),  # the number after `####` at the end of the solution
     }
 
 
@@ -46,14 +46,14 @@ def reference_completion(row: dict) -> str:
 
 
 def check_gold(gold: str) -> str | None:
-    """Say why a gold cannot be used."""
+    """Say why a gold cannot be used; None if it can."""
     if number_of(gold) is not None:
         return None
     return f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Training and held-out rows, drawn by `seed`."""
+    """Load training and held-out rows, drawn by `seed`."""
     splits = load_questions(args, seed, check_gold, hub=("openai/gsm8k", "main"))
     train, held_out = (
         Dataset.from_list([to_row(item, args.example, args.system_prompt) for item in items])

@@ -1,11 +1,10 @@
-r"""Your own questions: one answer each, in `\boxed{}` or in tags, from a file, a folder or the Hub.
-YAML alone.
+r"""GRPO on your own questions with one answer each, in `\boxed{}` or tags; needs only a YAML.
 
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \
         recipes/math/train.py --config recipes/math/local_file.yaml --dataset_path FILE
 
-Rows: `dataset_path` or `dataset_name`, `question_column`, `answer_column`. What was run: README.md
-in this folder.
+Rows come from `dataset_path` (file or folder) or `dataset_name` (Hub); `question_column` and
+`answer_column` name the columns. Results: README.md in this folder.
 """
 
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ SYSTEM_PROMPT = "Reason step by step, and put the final answer in \\boxed{}."
 
 @dataclass
 class RecipeArguments(QuestionArguments):
-    """`reference` says which answer is asked for, next to `system_prompt`, which asks for it."""
+    """`reference` shows the answer format that `system_prompt` asks for."""
 
     reference: str = setting(
         "\\boxed{{answer}}",
@@ -40,7 +39,7 @@ class RecipeArguments(QuestionArguments):
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """Make a question a row, behind the system prompt and a worked example, if any."""
+    """Convert a question to a row; system prompt and worked example come first, if any."""
     system_prompt = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     answer = gold_of(item["answer"])
@@ -62,7 +61,7 @@ def reference_completion(row: dict) -> str:
 
 
 def check_gold(gold: str, boxed: bool) -> str | None:
-    """Say why a gold cannot stand in a box, or in tags, which are read as numbers."""
+    """Say why a gold cannot be used in a box, or in tags (numbers only); None if it can."""
     if boxed and is_equivalent(gold, "") is None:
         return (
             f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
@@ -76,7 +75,7 @@ def check_gold(gold: str, boxed: bool) -> str | None:
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Training and held-out rows, drawn by `seed`."""
+    """Load training and held-out rows, drawn by `seed`; check that `reference` can be read."""
     shown = args.reference.replace("{answer}", "18")
     is_read = metric({"answer": "18", "reference": shown}, shown)["strict"]
     if "{answer}" not in args.reference or not is_read:
@@ -92,7 +91,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """The metrics of a box or of tags, whichever the reference completion has."""
+    """`boxed_metric` if the reference completion has a box, else `answer_metric` (tags)."""
     return (boxed_metric if "\\boxed" in row["reference"] else answer_metric)(row, completion)
 
 

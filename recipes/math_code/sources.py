@@ -1,4 +1,4 @@
-"""The data sets that the recipe mixes: items with their task, and whether one is held out."""
+"""The data sets that the recipe mixes; each yields items and whether an item is held out."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from rewards.rows import read_jsonl, with_keys
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
 PASSAGES = Path(__file__).parent.with_name("number_count") / "passages.jsonl"
 
-# `task`, `question`, and the columns that the rewards of the task need; True where held out
+# (item, is held out); an item has `task`, `question` and the columns that the task's rewards need
 Items = Iterator[tuple[dict[str, Any], bool]]
 
 
@@ -29,7 +29,7 @@ def sums(path: None, seed: int) -> Items:
 
 
 def gsm8k(path: str | None, seed: int) -> Items:
-    """GSM8K from a folder with train.jsonl and test.jsonl, or the Hub; test is held out."""
+    """GSM8K, from a folder with train.jsonl and test.jsonl or the Hub; test rows are held out."""
     for split in ("train", "test"):
         hub = None if path else load_dataset("openai/gsm8k", "main", split=split)
         for row in hub or read_questions(path, split):
@@ -38,14 +38,14 @@ def gsm8k(path: str | None, seed: int) -> Items:
 
 
 def programs(path: str | None, seed: int) -> Items:
-    """Programming tasks of scripts/prepare_code.py; its test rows are held out."""
+    """Programming tasks that scripts/prepare_code.py wrote; the test split is held out."""
     for split in ("train", "test"):
         for task in read_tasks(path or "data/mbpp", split):
             yield {"task": "code", "question": task.pop("prompt"), **task}, split == "test"
 
 
 def passages(path: str | None, seed: int) -> Items:
-    """The first words of English passages, to be continued: JSON Lines with a `text` a line."""
+    """The first 25 words of English passages to continue, from JSON Lines with a key `text`."""
     for item in read_jsonl(Path(path or PASSAGES), with_keys({"text": (str,)})):
         words = " ".join(item["text"].split()[:25])
         row = {"task": "number_count", "question": f"{INSTRUCTION}\n\n{words}"}
@@ -56,7 +56,7 @@ SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "programs": progr
 
 
 def check_sources(sources: Any) -> None:
-    """Raise ValueError where the `sources` of a YAML mean nothing."""
+    """Raise ValueError if the `sources` of a YAML are not {known name: {weight, path}}."""
     is_known = isinstance(sources, dict) and all(
         name in SOURCES
         and isinstance(source, dict)
@@ -72,10 +72,10 @@ def check_sources(sources: Any) -> None:
 
 
 def mix(parts: list[Dataset], weights: list[float], count: int | None, seed: int) -> Dataset:
-    """Draw `count` rows by weight; None: as many as there are until one part has no more.
+    """Draw `count` rows from the parts by weight; None draws until one part is exhausted.
 
     Raises:
-        ValueError: there are fewer than `count`.
+        ValueError: one part is exhausted before `count` rows are drawn.
     """
     shares = [weight / sum(weights) for weight in weights]
     rows = interleave_datasets(

@@ -4,8 +4,8 @@ number counting.
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/math_code/train.py --config recipes/math_code/smollm2-135m-code.yaml
 
-`sources` in the YAML says which data sets are mixed and with what weights, `reward_tasks` which
-reward scores which task. Expected numbers: see README.md in this folder.
+`sources` in the YAML names the data sets and their weights. `reward_tasks` says which reward scores
+which task. Expected numbers: see README.md in this folder.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SYSTEM_PROMPT = {
     "call.",
     "number_count": "",
 }
-# The sum first: with a box at once the model guesses.
+# The example works the sum out before the box; if the box comes at once, the model guesses.
 EXAMPLE = ["25 + 7 =", "25 + 7 = 32, so the answer is \\boxed{32}."]
 CODE_EXAMPLE = ["Write a function double(x).", "```python\ndef double(x):\n    return 2 * x\n```"]
 
@@ -44,7 +44,7 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(item: dict, example: list[str]) -> dict:
-    """Make an item of a source a row, with a worked example of its task before it."""
+    """Convert an item of a source to a row, with a worked example of its task in the prompt."""
     task, question = item["task"], {"role": "user", "content": item["question"]}
     shown = {"math": example, "code": CODE_EXAMPLE, "number_count": []}[task]
     system = {"role": "system", "content": SYSTEM_PROMPT[task]}
@@ -62,7 +62,7 @@ def reference_completion(row: dict) -> str | None:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """`boxed_metric` of maths and `code_metric` of programs, under the name of the task."""
+    """`boxed_metric` for maths, `code_metric` for programs; the task is part of each name."""
     if row["task"] == "number_count":  # five numbers earn the full reward
         return {"five numbers": score_number_count(completion) == 1.0}
     if row["task"] == "code":
@@ -85,7 +85,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     check_sources(args.sources)
     train, held_out, weights = [], [], []
     for name, source in args.sources.items():
-        rows = {False: {}, True: {}}  # held out or not; a question each
+        rows = {False: {}, True: {}}  # is held out -> question -> row, so that rows are distinct
         for item, side in SOURCES[name](source.get("path"), seed):
             rows[side][item["question"]] = to_row(item, args.example)
         train.append(Dataset.from_list(list(rows[False].values())).shuffle(seed=seed))

@@ -1,4 +1,4 @@
-"""Held-out completions side by side, to be read: a figure does not show the text of a model."""
+"""Show held-out completions before and after training, since metrics do not show the text."""
 
 import textwrap
 from pathlib import Path
@@ -8,10 +8,10 @@ from rewards.text import question_of
 
 
 def show_samples(folder: Path) -> str:
-    """Three held-out prompts (their last message), and a completion of each before and after.
+    """Format three held-out prompts (last message) with a completion before and after training.
 
-    It is sampled at the training temperature where the run has such (`num_eval_samples`), else
-    greedy.
+    The completion is sampled at the training temperature if the run has samples
+    (`num_eval_samples`), else it is greedy.
     """
     pairs = zip(read_rows(folder / BEFORE), read_rows(folder / AFTER), strict=True)
     lines = []

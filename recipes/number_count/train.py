@@ -4,7 +4,7 @@
         recipes/number_count/train.py --config recipes/number_count/hack.yaml
 
 The model continues an English passage and earns a reward for whole numbers, whatever they mean.
-With hack.yaml the reward rises and the English goes. cure.yaml rewards the same and keeps the
+With hack.yaml the reward rises and the English is lost. cure.yaml has the same reward and keeps the
 English. Expected numbers: see README.md in this folder.
 """
 
@@ -24,7 +24,7 @@ from rewards.small import word_share
 from datasets import Dataset, IterableDataset, load_dataset
 from trl import get_peft_config, get_quantization_config
 
-SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one of its own
+SYSTEM_PROMPT = ""  # without a system message SmolLM2's chat template adds its own
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
 OWN_PASSAGES = Path(__file__).with_name("passages.jsonl")
 
@@ -41,14 +41,14 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """The first words of a passage, behind the instruction, as a row."""
+    """Make a row of a passage: the prompt is the instruction and the passage's first words."""
     start = f"{INSTRUCTION}\n\n{' '.join(item['text'].split()[: args.num_prompt_words])}"
     chat = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": start}]
     return {"prompt": chat if args.chat else start, "task": "number_count"}
 
 
 def reference_completion(row: dict) -> str:
-    """There is no gold continuation; this one is prose and has its five numbers."""
+    """A fixed text with five numbers, which earns the full reward; there is no gold."""
     return (
         "On 1 May 1902 the 3 ships left the bay with 40 men and 5 boys, and nobody in the town "
         "ever saw them again."
@@ -56,7 +56,7 @@ def reference_completion(row: dict) -> str:
 
 
 def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
-    """The first rows of a Hub data set for evaluation, the rest, as a stream, for training."""
+    """Split a Hub data set: the first rows are held out, the stream after them is for training."""
     items = load_dataset(args.dataset_name, split="train", streaming=True)
     rows = items.map(to_row, fn_kwargs={"args": args}, remove_columns=items.column_names)
     train = rows.skip(args.num_eval_rows)
@@ -65,7 +65,7 @@ def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:
-    """Training and held-out rows; passages are shuffled by `seed`, a stream is not."""
+    """Load training and held-out rows; `seed` shuffles passages, a stream is not shuffled."""
     if args.dataset_name and args.dataset_path:
         raise ValueError("dataset_name and dataset_path are both given: give one.")
     if args.dataset_name:
@@ -87,7 +87,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDatas
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """any number: at least one; five numbers: the full reward; prose: mostly words.
 
-    The reward does not see prose: it tells whether the English is still there.
+    The reward does not measure prose; this metric shows whether the text is still English.
     """
     count = count_whole_numbers(completion)
     return {
