@@ -1,23 +1,23 @@
-"""From rewards to advantages: what is void, what a gate lets through, which groups have spread.
+"""From rewards to advantages: void failed completions, gate rewards, find groups with spread.
 
 Shapes in names, here and in trainer.py: C completions of all ranks (a batch of P prompts, one group
-of G completions after another), R rewards of completions, A all rewards with those of steps. NaN
-stands where a reward gives none.
+of G completions after another), R rewards of completions, A all rewards, step rewards included.
+NaN means that the reward gave no score.
 """
 
 import statistics
 
 import torch
 
-EPSILON = 1e-4  # TRL's
-TOLERANCE = 1e-6  # relative to a full amount
+EPSILON = 1e-4  # TRL adds this to the deviation before it divides
+TOLERANCE = 1e-6  # relative to the full amount of a reward
 ROUNDING = 4 * 2.0**-23  # relative: TRL's rewards are float32, and a total adds up a few of them
 
 
 def void_and_gate(
     rewards_CR: torch.Tensor, failed_C: torch.Tensor, names: list[str], gates: dict[str, list[str]]
 ) -> torch.Tensor:
-    """Copy the rewards, without those of failed completions and those behind shut gates.
+    """Return a copy with NaN for failed completions and for rewards whose gates are all shut.
 
     A reward that `gates` names is kept only where one of its gates scored above 0.
 
@@ -37,10 +37,10 @@ def void_and_gate(
 def group_spread(
     rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int
 ) -> torch.Tensor:
-    """Tell of each group, (P,), whether its weighted totals differ.
+    """Return for each group, (P,), whether the weighted totals of its completions differ.
 
-    A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many: it takes
-    rounding for spread.
+    A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many such
+    groups: it counts rounding errors as spread.
     """
     has_none_C = torch.isnan(rewards_CR).all(dim=1).tolist()
     totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1).tolist()
@@ -51,27 +51,27 @@ def group_spread(
 
 
 def has_spread(amounts: list[float | None]) -> bool:
-    """Tell whether amounts differ by more than rounding; None is left out.
+    """Whether the amounts differ by more than rounding; None is ignored.
 
     Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([1e6, 1e6 + 1]) is True`
     """
     known = [amount for amount in amounts if amount is not None]
-    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL adds 1e-4 to a deviation.
+    # Below 1 the limit is absolute: a sum that cancels can leave 1e-17, which is not spread.
     return bool(known) and max(known) - min(known) > ROUNDING * max(1.0, *map(abs, known))
 
 
 def is_hit(amount: float, full: float | None) -> bool:
-    """Tell whether a reward scored in full, or more than 0 where it declares no full amount."""
+    """Whether the amount is the full amount, or above 0 if the reward declares no full amount."""
     return amount > 0.0 if full is None else amount >= full - TOLERANCE * abs(full)
 
 
 def normalise(
     rewards_C: list[list[float]], num_generations: int, scale_rewards: str = "group"
 ) -> list[list[float]]:
-    """Subtract from each step the mean of its group's, and divide by their deviation.
+    """Subtract the mean of the group from each step reward, and divide by the deviation.
 
-    `rewards_C` has the rewards of the steps of each completion. `scale_rewards` is TRL's: `group`,
-    `batch` (the deviation is that of all steps), or `none` (no division).
+    `rewards_C` has a list of step rewards for each completion. `scale_rewards` is TRL's setting:
+    `group`, `batch` (the deviation of all steps in the batch), or `none` (no division).
 
     Example: `normalise([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the
     deviation is 1.4142); 0.0 where all steps of a group have the same reward.
@@ -101,7 +101,7 @@ def _divisor(pooled: list[float], scale_rewards: str) -> float:
 def advantages_of(
     totals_C: list[float | None], num_generations: int, scale_rewards: str = "group"
 ) -> list[float]:
-    """GRPO's advantages of total rewards; 0.0 without a reward, or without spread.
+    """GRPO's advantages of total rewards; 0.0 for a total of None or a group without spread.
 
     >>> [round(advantage, 4) for advantage in advantages_of([1.0, 0.0, 1.0, 0.0], 4)]
     [0.8659, -0.8659, 0.8659, -0.8659]

@@ -1,6 +1,4 @@
-"""Around the steps of a run: what a resumed run lacks, how one is interrupted, a line for each
-step, its time.
-"""
+"""Callbacks of a run: resume, stop, interrupt, print a line for each step, measure time."""
 
 import ctypes
 import math
@@ -27,10 +25,10 @@ IDLE_STEPS = 10  # logged steps over which the share of groups without spread is
 
 
 class ResumeCallback(TrainerCallback):
-    """Restore what a checkpoint lacks: the order of the rows.
+    """Restore the order of the rows, which a checkpoint does not store.
 
-    TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch: without this,
-    epoch 2 of a resumed run would repeat the order of epoch 1.
+    TRL's `RepeatSampler` shuffles once an epoch from a random generator that a resumed run starts
+    anew. Without this callback, epoch 2 of a resumed run would repeat the order of epoch 1.
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
@@ -40,18 +38,18 @@ class ResumeCallback(TrainerCallback):
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         generator = getattr(sampler, "generator", None)
-        if generator is not None:  # else the rows are not shuffled, or a stream
+        if generator is not None:  # None: the rows are streamed or not shuffled
             steps_per_epoch = max(1, math.ceil(len(loader) / args.gradient_accumulation_steps))
             for _ in range(state.global_step // steps_per_epoch):
                 torch.randperm(sampler.num_samples, generator=generator)
 
 
 class NothingLeftToTrain(Exception):
-    """The checkpoint that was loaded is the last of its run: the loop would train on."""
+    """The run was already at its end when training started: the loop would train too far."""
 
 
 class LastStepCallback(TrainerCallback):
-    """Keep a run that was cut short after its last step from training beyond it; add it last."""
+    """Stop a resumed run that has done its last step from training on; add this callback last."""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         if state.global_step >= state.max_steps:
@@ -59,7 +57,7 @@ class LastStepCallback(TrainerCallback):
 
 
 class StopEarlyCallback(EarlyStoppingCallback):
-    """transformers' callback; a resumed run takes its count up, a stopped one stays so."""
+    """transformers' callback, but a resumed run keeps the patience counter and stays stopped."""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         saved = state.stateful_callbacks[type(self).__name__]["attributes"]
@@ -78,16 +76,16 @@ INTERRUPTED = (
     b"\nInterrupted: a checkpoint is saved at the end of this generation. "
     b"Ctrl-C again to quit at once.\n"
 )
-PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent dies
+PR_SET_PDEATHSIG = 1  # Linux: choose the signal that a process gets when its parent dies
 
 
 def generation_period(
     gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int
 ) -> int | None:
-    """Optimizer steps between two moments at which TRL's generation buffer is used up.
+    """Return after how many optimizer steps TRL's generation buffer is used up.
 
-    Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1,
-    4, 2) == 8`
+    A run can be resumed only from such a step, because a checkpoint does not store the buffer. None
+    if the buffer and the optimizer steps do not align. Example: `generation_period(1, 4, 2) == 8`
     """
     generate_every = steps_per_generation * num_iterations
     if gradient_accumulation_steps % generate_every == 0:
@@ -98,11 +96,11 @@ def generation_period(
 
 
 class InterruptCallback(TrainerCallback):
-    """On SIGINT or SIGTERM, save at the end of the generation and stop, on all ranks.
+    """On SIGINT or SIGTERM, save at the end of the generation and stop all ranks.
 
-    The launcher may die of the same Ctrl-C before its child has saved, or be the only one
-    signalled; then the kernel passes its death on (Linux). A launcher may also repeat the signal
-    within seconds, so only a second SIGINT after `GRACE_S` ends the process at once.
+    A signal may reach only the launcher and end it. On Linux the kernel then sends SIGTERM to this
+    process, which saves. A launcher may also repeat the signal within seconds, so a second SIGINT
+    ends the process at once only after `GRACE_S`.
     """
 
     GRACE_S = 5.0
@@ -121,7 +119,7 @@ class InterruptCallback(TrainerCallback):
             self.replaced[number] = signal.signal(number, self._on_signal)
 
     def restore_handlers(self) -> None:
-        """Signals end the process as usual again: outside the steps there is nothing to save."""
+        """Let signals end the process as usual: outside the training steps nothing needs saving."""
         for number, handler in self.replaced.items():
             signal.signal(number, handler)
         self.replaced.clear()
@@ -148,12 +146,12 @@ class InterruptCallback(TrainerCallback):
 
 
 class StepLineCallback(TrainerCallback):
-    """One line a logged step and evaluation, and a warning where most groups teach nothing."""
+    """Print a line for each logged step and evaluation; warn if most groups teach nothing."""
 
     def __init__(self):
         self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
         self.warned = False
-        self.start = (0, 0.0)  # step and time
+        self.start = (0, 0.0)  # step and time at the start of training
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.start = (state.global_step, time.monotonic())
@@ -189,7 +187,7 @@ class StepLineCallback(TrainerCallback):
             )
 
     def _left(self, state: TrainerState) -> str:
-        """The time to the last step at the pace so far, evaluations too: `", 0:07:30 left"`."""
+        """The time left at the pace so far, evaluations included: `", 0:07:30 left"`."""
         step, started = self.start
         done, to_go = state.global_step - step, state.max_steps - state.global_step
         seconds = (time.monotonic() - started) / max(1, done) * to_go
@@ -223,22 +221,22 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
 
 
 def _number(value: Any, digits: int = 2) -> str:
-    """A dash without a value: a reward whose tasks are not in the batch has a mean of NaN."""
+    """Format a number; a dash for None or NaN (a reward with no row in the batch has mean NaN)."""
     return "-" if value is None or math.isnan(float(value)) else f"{float(value):.{digits}f}"
 
 
 class Clock(TrainerCallback):
-    """Wall time of a run, evaluations included, and of its phases, over all its starts.
+    """Measure the wall time of a run and of its phases, summed over all starts of the run.
 
-    Called with the name of a phase it times what is inside, without the phases inside that; on a
-    GPU work may still be queued.
+    `with clock("scoring"):` times a phase, without the phases nested inside. On a GPU, queued work
+    may still run when the phase ends.
     """
 
     def __init__(self, folder: Path):
         self.path, self.started = folder / MINUTES, time.monotonic()
         before = read_json(self.path, default={"minutes": 0.0})
         self.before, self.seconds = before["minutes"], Counter(before.get("seconds"))
-        self._inside: list[float] = []  # of each open phase: the seconds of the phases inside it
+        self._inside: list[float] = []  # for each open phase: seconds in nested phases
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:

@@ -1,6 +1,6 @@
-"""Completing prompts as training does: with our trainer, tools included, or with any of TRL's.
+"""Complete prompts as training does: with our trainer and its tools, or with any TRL trainer.
 
-Not covered: a tool that hangs stops the run with it, and images in what a tool returns.
+Not covered: a tool that hangs (the run hangs, too), and images that a tool returns.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ from trl.models import unwrap_model_for_generation
 
 from rewards.text import completion_text
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # without meaning next to a greedy choice
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # greedy decoding does not use these
 TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
 
 
 @dataclass
 class Rollout:
-    """A completion: what rewards get, and what the model itself wrote of it."""
+    """A completion with its tokens, turns and environment."""
 
-    completion: list[dict] | str  # messages, or text after a prompt of plain text
-    token_ids: list[int]  # of all turns, the tools' included, with the end of sequence
-    tokens: int  # of the model alone
+    completion: list[dict] | str  # messages; text if the prompt is plain text
+    token_ids: list[int]  # of all turns, with tool answers and the end token
+    tokens: int  # how many tokens the model wrote
     truncated: bool
-    turns: list[str]  # with tools the kind of each turn of the model
+    turns: list[str]  # the kind of each turn of the model; empty without tools
     environment: Any
 
     @property
@@ -40,7 +40,7 @@ class Rollout:
 def load_tokenizer(
     name: str, revision: str | None, trust_remote_code: bool, template: str | None = None
 ) -> Any:
-    """Load a model's tokenizer as TRL does, with the chat template of a file where one is named."""
+    """Load a model's tokenizer as TRL does; the file `template` replaces the chat template."""
     tokenizer = AutoProcessor.from_pretrained(
         name,
         revision=revision,
@@ -54,13 +54,13 @@ def load_tokenizer(
 
 
 def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
-    """How training draws, all of it: the model's own settings would fill in the others."""
+    """All sampling settings of training: the model's defaults would replace a missing setting."""
     settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
     return settings | (training["generation_kwargs"] or {})
 
 
 def generation_config(args: Any, ends: list[int], pad: int, do_sample: bool) -> GenerationConfig:
-    """The same for transformers, or greedily; `ends` and `pad` are token ids."""
+    """The decoding of training, or greedy, for transformers; `ends` and `pad` are token ids."""
     decoding = decoding_of(vars(args))
     if not do_sample:
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
@@ -74,23 +74,23 @@ def generation_config(args: Any, ends: list[int], pad: int, do_sample: bool) -> 
 
 
 class _Generated(Exception):
-    """Carries what TRL generated out of the method that would go on to score and log it."""
+    """Carries the generated completions out of the TRL method before it scores and logs them."""
 
 
 def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Rollout]:
     """Complete each row as training does, greedily or at random; nothing is scored or logged.
 
     Chat template, tools, environments, padding, end tokens, decoding and vLLM are those of
-    training. TRL makes the environments of a batch in the method that also scores it, which
-    therefore is left by an exception. The model of the trainer is in evaluation mode. Ranks may
-    have different numbers of rows, but with vLLM.
+    training. One TRL method makes the environments, generates and scores, so an exception leaves
+    the method after generation. The caller puts the model in evaluation mode. Ranks may
+    have different numbers of rows, except with vLLM.
     """
 
     def stop(prompts: list) -> None:
         raise _Generated(GRPOTrainer._generate(trainer, prompts))
 
     settings = {"_generate": stop, "num_generations_eval": 1, "generation_kwargs": None}
-    settings["use_transformers_continuous_batching"] = False  # it would leave the model training
+    settings["use_transformers_continuous_batching"] = False  # else: model in train mode
     if trainer.use_vllm:
         greedy = {} if do_sample else {"temperature": 0.0}
         decoding = replaced(trainer.vllm_generation, **greedy)
@@ -98,7 +98,7 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
         pad = trainer._tokenizer.pad_token_id
         config = generation_config(trainer.args, trainer.eos_token_ids, pad, do_sample)
         decoding = replaced(trainer, generation_config=config)
-    # The lengths that TRL would gather from all ranks are for its log.
+    # TRL gathers the lengths of all ranks only for its log: skip that.
     with (
         replaced(trainer, **settings),
         replaced(trainer.accelerator, gather=lambda own: own),
@@ -126,10 +126,10 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
 def complete_plainly(
     trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False
 ) -> list[Rollout]:
-    """Complete each row by the public parts of any trainer of TRL, without tools and vLLM.
+    """Complete each row with public functions of any TRL trainer, without tools and vLLM.
 
     Chat template, lengths and decoding are those of training. Any end token of the model ends a
-    completion; TRL before 1.16 knows that of the tokenizer alone.
+    completion; TRL before 1.16 uses only the end token of the tokenizer.
     """
     args, processor = trainer.args, trainer.processing_class
     tokenizer = getattr(processor, "tokenizer", processor)
@@ -142,7 +142,7 @@ def complete_plainly(
         [example["prompt"] for example in templated],
         padding=True,
         padding_side="left",
-        add_special_tokens=is_plain,  # a chat template writes its own
+        add_special_tokens=is_plain,  # a chat template adds them itself
         return_tensors="pt",
     ).to(trainer.accelerator.device)
     with (
@@ -174,11 +174,12 @@ def opening_of(tokenizer: Any) -> str | None:
 
 
 def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
-    """Name what each turn of the model was.
+    """Return the kind of each turn of the model.
 
-    - call: every tool that it called answered; failed call: one raised, or does not exist
-    - broken call: it opens a call that cannot be read; call without room: its answer would not have
-      fitted
+    - call: every called tool answered
+    - failed call: a called tool raised an exception or does not exist
+    - broken call: the turn opens a tool call that cannot be parsed
+    - call without room: the tool's answer did not fit into the completion
     - text: no call
 
     Example: `turn_kinds([{"role": "assistant", "content": "4"}], "<tool_call>") == ["text"]`
@@ -186,7 +187,7 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
     kinds: list[str] = []
     for message, follower in zip(messages, [*messages[1:], {}], strict=True):
         if message["role"] == "tool":
-            if str(message["content"]).startswith("{'error':"):  # as TRL puts an exception
+            if str(message["content"]).startswith("{'error':"):  # TRL writes an exception so
                 kinds[-1] = "failed call"
         elif message.get("tool_calls"):
             kinds.append("call" if follower.get("role") == "tool" else "call without room")
@@ -198,7 +199,7 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Let `owner` have other attributes for a while."""
+    """Replace attributes of `owner` inside the `with` block, and restore them afterwards."""
     own = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
     vars(owner).update(attributes)
     try:

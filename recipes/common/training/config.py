@@ -7,8 +7,8 @@ import trl
 
 from recipes.common.utils.secrets import blank
 
-# Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or
-# these completions.
+# Losses that can skip a completion, and what TRL divides the loss by: the tokens of the whole
+# batch, or the completions it is given (then skipping needs a correction).
 SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
 
 
@@ -52,13 +52,13 @@ class GRPOConfig(trl.GRPOConfig):
     )
 
     def __getstate__(self) -> dict:
-        """What training_args.bin keeps: it goes to the Hub with the model."""
+        """The state for training_args.bin, without secrets: the file goes to the Hub."""
         return blank(vars(self))
 
     @classmethod
     def of(cls, args: trl.GRPOConfig) -> "GRPOConfig":
-        """A copy of TRL's configuration, or of ours: its values as they are, and our defaults."""
-        copied = object.__new__(cls)  # __init__ would work values out a second time
+        """Copy a configuration of TRL or ours: keep its values, and add our defaults."""
+        copied = object.__new__(cls)  # __init__ would derive values a second time
         vars(copied).update(vars(args))
         return copied
 
@@ -66,18 +66,18 @@ class GRPOConfig(trl.GRPOConfig):
         return type(self).of(self)
 
     def to_dict(self) -> dict:
-        """What W&B and TensorBoard get."""
+        """The settings that W&B and TensorBoard get, without secrets."""
         return blank(super().to_dict())
 
     @property
     def uses_entropy(self) -> bool:
-        """Whether the loss has a bonus for entropy, or drops tokens by it."""
+        """Whether the loss adds an entropy bonus, or drops tokens by their entropy."""
         bonus = self.entropy_coef or self.use_adaptive_entropy
         return bool(bonus or self.top_entropy_quantile < 1.0)
 
     @property
     def skips(self) -> bool:
-        """Whether completions of advantage 0 are left out: asked for, and nothing to this loss."""
+        """Whether to skip completions of advantage 0: if set, and if the loss stays the same."""
         more = self.beta or self.uses_entropy
         by_group = self.multi_objective_aggregation == "sum_then_normalize"
         return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
@@ -86,15 +86,15 @@ class GRPOConfig(trl.GRPOConfig):
     def order_matters(self) -> bool:
         """Whether an update depends on which completions share a micro batch, as TRL shuffles them.
 
-        It does where a generation serves several updates, and where a mean is taken over a micro
-        batch.
+        The order matters if a generation serves several updates, or if the loss takes a mean over a
+        micro batch.
         """
         several_updates = self.gradient_accumulation_steps % self.steps_per_generation != 0
         return several_updates or self.uses_entropy or self.loss_type == "bnpo"
 
 
 def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
-    """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
+    """Copy the model's arguments to `model_init_kwargs`, as `trl/scripts/grpo.py` does."""
     from recipes.common.utils.machine import fastest_dtype
 
     arguments = {

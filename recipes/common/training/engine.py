@@ -1,9 +1,9 @@
-"""The engine in force (DDP, DeepSpeed, FSDP), held to what the launcher asked for.
+"""Check that the engine in use (DDP, DeepSpeed, FSDP) is the engine the launcher was asked for.
 
-accelerate falls back without a word: FSDP without an accelerator becomes DDP, MULTI_CPU starts one
-process, `--cpu` and (in some versions) `use_cpu: true` take the place of DeepSpeed, and without the
-training argument `use_cpu` ranks may not know of each other. What was asked for stands in the
-environment that `accelerate launch` makes; a run in which something else is in force stops.
+accelerate falls back silently: FSDP without an accelerator becomes DDP, MULTI_CPU starts one
+process, `--cpu` and (in some versions) `use_cpu: true` replace DeepSpeed, and without the training
+argument `use_cpu` the ranks may not see each other. `accelerate launch` puts the requested engine
+into environment variables. A run stops if another engine is in use.
 
 Not covered: accelerate's own default file, and launchers other than `accelerate launch`.
 """
@@ -22,12 +22,12 @@ from trl import GRPOTrainer
 
 
 def world_size() -> int:
-    """The processes of this run, as the launcher counts them."""
+    """The number of processes that the launcher started for this run."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def asked_of_the_launcher() -> dict[str, Any]:
-    """The engine that `accelerate launch` was asked for, as far as the environment tells."""
+    """The engine requested from `accelerate launch`, as far as its variables tell."""
     asked: dict[str, Any] = {"world_size": world_size()}
     if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         asked["distributed_type"] = DistributedType.DEEPSPEED.value
@@ -41,7 +41,7 @@ def asked_of_the_launcher() -> dict[str, Any]:
 
 
 def engine_name(engine: dict[str, Any]) -> str:
-    """Name it: "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
+    """Its name: "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
     kind = engine.get("distributed_type")
     if kind == DistributedType.DEEPSPEED.value:
         offload = f", {engine['offload']} offloaded" if engine.get("offload") else ""
@@ -66,7 +66,7 @@ def _offloaded(devices: dict[str, str]) -> str | None:
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
-    """The engine in force, read off the trainer, under DeepSpeed off its own engine."""
+    """The engine in use, read from the trainer; DeepSpeed's settings are read from its engine."""
     accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
     if deepspeed:
         configs = {
@@ -101,7 +101,7 @@ def share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
 
 
 def check_engine(in_force: dict[str, Any]) -> None:
-    """Raise ValueError with each difference from the engine that was asked for."""
+    """Raise ValueError that lists each difference from the requested engine."""
     wrong = [
         f"{name}: asked for {value}, in force is {in_force[name]}"
         for name, value in asked_of_the_launcher().items()
@@ -124,7 +124,7 @@ def engine_line(in_force: dict[str, Any]) -> str:
 
 
 class EngineCallback(TrainerCallback):
-    """Say which engine is up, and stop on every rank where it is not the one asked for."""
+    """Print the engine in use; stop every rank if it is not the requested engine."""
 
     def __init__(self, trainer: GRPOTrainer):
         self.trainer = trainer
@@ -134,7 +134,7 @@ class EngineCallback(TrainerCallback):
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)
         check_engine(in_force)
-        # `ddp_timeout` holds for every process group, those of DeepSpeed too.
+        # Apply `ddp_timeout` to every process group, also to the groups that DeepSpeed made.
         if torch.distributed.is_initialized():
             for group in list(distributed_c10d._world.pg_map):
                 distributed_c10d._set_pg_timeout(timedelta(seconds=args.ddp_timeout), group)

@@ -1,9 +1,8 @@
-"""Guards around a reward in a run: its failures are kept apart from its scores, and it cannot hang
-the job.
+"""Guards around rewards: a failure is kept apart from the scores, and a hang ends the call.
 
-A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out
-of time) is None with an outcome of its own, for the trainer to count and to void. What the
-completion itself causes is scored as wrong by the reward.
+If the reward itself fails (an exception, a gold answer that cannot be read, a dead worker, an async
+reward that exceeds its limit), the score is None and the outcome says why. The trainer counts and
+voids such rows. If the completion causes the failure, the reward scores the completion as wrong.
 
 Not covered: an async reward that blocks the event loop in C code that holds the interpreter. The
 traceback of a hang shows the innermost 100 frames by file and function, the reward's among them.
@@ -27,37 +26,37 @@ from rewards.contract import Reward, at_once, read_scores, rows_of
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
-FAILURES = (ERROR, UNPARSED)  # of ours: such a completion is void
+FAILURES = (ERROR, UNPARSED)  # the reward failed, not the completion: the trainer voids the row
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
-ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
-GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
+ERROR_WINDOW = 1000  # the failure rate is taken over this many of the last scored rows
+GRACE_S = 5.0  # seconds after the limit until a blocked event loop ends the process
 
 logger = logging.getLogger(__name__)
 
 
 class RewardErrors(RuntimeError):
-    """Too many rows that a reward could not score; raised on all ranks together."""
+    """A reward failed on too many rows; all ranks raise this error together."""
 
 
 @dataclass
 class Graded:
-    """A call of a reward: for each completion the amount and a code of this module."""
+    """The result of a reward call: for each completion the score and an outcome code."""
 
     amounts: list
     outcomes: list[int]
 
 
 class Guard:
-    """A reward with its failures caught, and a limit on the time of a call in seconds."""
+    """Calls a reward, catches its failures, and limits the time of a call (seconds)."""
 
     def __init__(self, reward: Reward, timeout_s: float):
         self.reward, self.name, self.timeout_s = reward, reward.name, timeout_s
         self.first_failure: str | None = None
-        self.columns: dict[str, None] = {}  # that it ever logged
-        self.recent: deque[tuple[int, int]] = deque()  # failed and scored rows of each generation
+        self.columns: dict[str, None] = {}  # every column that the reward has logged
+        self.recent: deque[tuple[int, int]] = deque()  # (failed, scored) rows by generation
 
     def as_reward(self) -> Reward:
-        """The same reward for a caller that takes amounts alone, such as an evaluation."""
+        """A guarded reward for callers that need only the scores, such as an evaluation."""
 
         async def awaited(**columns: Any) -> list:
             return (await self.grade(**columns)).amounts
@@ -68,9 +67,9 @@ class Guard:
         return replace(self.reward, call=awaited if self.reward.is_async else call, tasks=None)
 
     async def grade(self, **columns: Any) -> Graded:
-        """All rows in one call; where that fails, row by row until the limit of the call is up.
+        """Grade all rows in one call; if the call fails, row by row until the time limit.
 
-        A reward that is not async waits for nothing here: `at_once(guard.grade(...))`.
+        For a reward that is not async nothing is awaited, so `at_once(guard.grade(...))` works.
         """
         until, count = time.monotonic() + self.timeout_s, len(columns["completions"])
         amounts, logged, error = await self._ask(columns)
@@ -91,23 +90,23 @@ class Guard:
         tasks = columns.get("task") or [None] * count
         codes = [self._code(*row) for row in zip(amounts, words, tasks, strict=True)]
         self._report_first(codes, words, columns, errors)
-        # Every column it ever logged, or TRL would show the values of an older batch.
+        # Log every earlier column again, or TRL would show the values of an older batch.
         self.columns |= dict.fromkeys(logged)
         for name in self.columns if columns.get("log_extra") else ():
             columns["log_extra"](name, logged.get(name, [None] * count))
         return Graded(amounts, codes)
 
     async def _ask(self, columns: dict) -> tuple[list, dict[str, list], BaseException | None]:
-        """One call: the amounts, what it logged, and the exception that it ended in.
+        """Call the reward once; return the scores, the logged columns, and the exception if any.
 
-        To return or log what is of no use is a failure, too.
+        Invalid scores or logged columns count as a failure, too.
         """
         logged: dict[str, list] = {}
 
         def log_extra(column: str, values: list) -> None:
-            """Hold the column back: a late reward must not log any more.
+            """Store the column until the call has succeeded, so that a late reward cannot log.
 
-            What a server said of a failure may hold the key that it was sent.
+            Texts are blanked: a server's error message may repeat the API key that it got.
             """
             texts = [blank(value) if isinstance(value, str) else value for value in values]
             logged.setdefault(column, []).extend(texts)
@@ -128,7 +127,7 @@ class Guard:
         return amounts, logged, None
 
     async def _call(self, columns: dict) -> list:
-        """What the reward returns; an async one is left behind at its limit whatever it does."""
+        """Return what the reward returns; an async reward is abandoned at its time limit."""
         if not self.reward.is_async:
             with _process_ends_after(self.timeout_s):
                 return self.reward(**columns)
@@ -137,7 +136,7 @@ class Guard:
         blocked.start()
         try:
             task = asyncio.ensure_future(self.reward(**columns))
-            # wait_for would wait for the cancellation
+            # Not wait_for: it waits until the task has handled its cancellation.
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
         finally:
             blocked.cancel()
@@ -152,10 +151,9 @@ class Guard:
         return logged.get(f"outcome/{self.name}", [None] * count)
 
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
-        """The outcome that a reward logs counts; else a verifier's None could not be graded.
+        """Return the code of a row: the logged outcome, else UNPARSED for a verifier's None.
 
-        A None for steps is such a row whatever is logged, unless that is an error: only these two
-        void a row.
+        A step reward's None is always ERROR or UNPARSED, because only these two void a row.
         """
         if task is not None and not self.reward.scores(task):
             return NOT_APPLICABLE
@@ -169,7 +167,7 @@ class Guard:
     def _report_first(
         self, codes: list[int], words: list[str | None], columns: dict, errors: list
     ) -> None:
-        """The first failure is logged with its row; later ones are counted."""
+        """Log the first failure with its row; later failures are only counted."""
         row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
         if row is None or self.first_failure is not None:
             return
@@ -184,11 +182,11 @@ class Guard:
         )
 
     def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
-        """Count a generation of all ranks: the share of its scored rows by the name of the rate.
+        """Return the share of scored rows for each rate, over a generation of all ranks.
 
         Raises:
-            RewardErrors: of its last rows more failed than `limit`, or the reward's own
-                `max_error_rate`, allows.
+            RewardErrors: more of the last rows failed than `limit` or the reward's own
+                `max_error_rate` allows.
         """
         scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
         self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
@@ -196,8 +194,8 @@ class Guard:
             self.recent.popleft()
         failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
         rate = min(limit, self.reward.max_error_rate)
-        # Before a thousand rows are through, as many failures as would be too many of a thousand
-        # are enough.
+        # With fewer than 1000 rows so far, the rate is still taken of 1000: a few early failures do
+        # not stop the run.
         if failed > rate * max(rows, ERROR_WINDOW):
             raise RewardErrors(
                 f"reward {self.name!r} could not score {failed} of its last {rows} rows (at "
@@ -212,7 +210,7 @@ class Guard:
 
 
 def _end_process(name: str) -> None:
-    """For an async reward that blocks the event loop, so that not even its limit is looked at."""
+    """End the process: the async reward blocks the event loop, so its limit has no effect."""
     sys.__stderr__.write(f"async reward {name!r} blocks the event loop beyond its limit:\n")
     faulthandler.dump_traceback(file=sys.__stderr__)
     os._exit(1)
@@ -220,7 +218,7 @@ def _end_process(name: str) -> None:
 
 @contextmanager
 def _process_ends_after(seconds: float):
-    """End the process with a traceback: nothing else stops code that holds the interpreter."""
+    """After `seconds`, end the process: nothing else stops code that holds the interpreter."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:
         yield

@@ -1,16 +1,14 @@
-r"""Process supervision (DeepSeekMath, section 4.1.3): from the rewards of steps to an advantage for
-each token.
+r"""Process supervision (DeepSeekMath, section 4.1.3): step rewards give each token an advantage.
 
 The rewards of all steps in a group are normalised together. The advantage of a token is the sum of
-those of the steps that end at or after it.
+the normalised rewards of the steps that end at or after the token.
 
-Several step rewards are normalised each by itself, and then weighted: a weight before it would be
-divided out again, and two rewards of different scale would have a spread between them where neither
-has one.
+Each step reward is normalised separately and then weighted. A weight before normalisation would be
+divided out again, and two constant rewards of different scale would together have spread.
 
 The tokens of a step are found in the text that TRL shows to rewards, `decode(ids,
-skip_special_tokens=True)`: tokens as they were sampled, not those of the text tokenized anew. A
-character of several byte-level tokens belongs to the token that completes it.
+skip_special_tokens=True)`: the sampled tokens are used, and the text is not tokenized again. A
+character made of several byte-level tokens belongs to the last of these tokens.
 """
 
 import math
@@ -29,15 +27,15 @@ from rewards.contract import at_once
 from rewards.text import completion_text
 
 TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
-# With these a token's gradient follows its own advantage; tests/test_grpo_arithmetic.py holds TRL
-# to the formulas.
+# With these losses the gradient of a token follows the advantage of that token;
+# tests/test_grpo_arithmetic.py checks TRL against the formulas.
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 
 def check_loss(
     loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None
 ) -> None:
-    """Raise ValueError for a loss in which an advantage for each token would not act."""
+    """Raise ValueError for a loss that cannot use a separate advantage for each token."""
     if loss_type not in LOSS_TYPES:
         raise ValueError(
             "step rewards need an advantage for each token, tested with loss_type "
@@ -57,10 +55,10 @@ def check_loss(
 
 
 def token_advantages(steps: list[list[TokenStep]], tokens: int) -> torch.Tensor:
-    """For each token, (c, T), the sum over the steps that end at or after it.
+    """For each token, (c, T), the sum of the rewards of the steps that end at or after the token.
 
-    `steps` holds for each completion pairs (index of the token that a step ends with, its
-    normalised reward).
+    `steps` holds for each completion pairs (index of the last token of a step, normalised reward
+    of the step).
 
     Example: `token_advantages([[(1, 0.5), (2, -1.0)]], 4)` is `[[-0.5, -0.5, -1.0, 0.0]]`.
     """
@@ -73,7 +71,7 @@ def token_advantages(steps: list[list[TokenStep]], tokens: int) -> torch.Tensor:
 
 @dataclass
 class StepRewards:
-    """The S step rewards of a run, which our trainer asks; shapes in names: trainer.py."""
+    """The S step rewards of a run; trainer.py explains the shapes in names."""
 
     guards: list[Guard]
     weights: list[float]
@@ -81,9 +79,9 @@ class StepRewards:
     def grade(
         self, tokenizer: PreTrainedTokenizerBase, columns: dict[str, Any]
     ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
-        """Call each as TRL does; steps are logged, and found in their tokens.
+        """Call each step reward, log the steps, and find the last token of each step.
 
-        A completion with steps whose text is not what its tokens decode to loses them, and its
+        If the tokens of a completion do not decode to its text, its steps are dropped and its
         outcome becomes an error.
         """
         graded_S, steps_Sc = {}, []
@@ -114,10 +112,10 @@ class StepRewards:
         num_generations: int,
         scale_rewards: str,
     ) -> tuple[list[list[TokenStep]], dict[str, float]]:
-        """Pairs (last token, weighted normalised reward) by completion, and what to log.
+        """Return pairs (last token, weighted normalised reward) by completion, and metrics.
 
-        `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a
-        completion has any number of steps.
+        `counts_CS` says whether a step reward counts for a completion. A group may span ranks,
+        and a completion may have any number of steps.
         """
         own_cS = [
             [[amount for _, amount in steps] for steps in steps_S]
@@ -150,27 +148,27 @@ class StepRewards:
 
 
 def shown_steps(steps: list[TokenStep] | None) -> str | None:
-    """Steps as a table shows them: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`."""
+    """Format steps for a table: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`."""
     return None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
 
 
 def tokens_that_hold(
     tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, ends: list[int]
 ) -> list[int]:
-    """For each end (as in a slice) the index of the token that holds the character before it.
+    """For each end (as in a slice), return the token index of the last character before the end.
 
-    The tokenizer's stream gives the place of most tokens in one pass. Where it held several of them
-    back (a character in parts), and where a tokenizer has no stream or tidies the text up
-    afterwards, the shortest prefix is searched that shows the character.
+    The tokenizer's decode stream gives the place of most tokens in one pass. The stream fails if a
+    character has several tokens, or if the tokenizer has no stream or cleans up the text. Then a
+    binary search finds the shortest prefix of tokens that shows the character.
 
     Args:
         ids: the tokens of a completion, special ones included.
-        text: their text.
-        ends: places in it, 1 to `len(text)`.
+        text: the decoded text of the tokens.
+        ends: places in the text, 1 to `len(text)`.
 
     Raises:
-        ValueError: `text` is not the text of these tokens, as of a completion with tool calls or a
-        parsed response.
+        ValueError: the tokens do not decode to `text`, for example if the completion has tool calls
+        or a parsed response.
 
     Example: with tokens `3`, ` +`, ` 4`, ` =`, ` 7`, end of sequence, the ends `[1, 9]` of `"3 + 4
     = 7"` give `[0, 4]`.
@@ -181,7 +179,7 @@ def tokens_that_hold(
             "tokens in it: step rewards go with the plain text alone, not with tool calls or a "
             "tokenizer's response_schema."
         )
-    # Where the text after so many tokens ends, none of its characters unfinished.
+    # After tokens[i] tokens the text has characters[i] characters, all of them complete.
     tokens, characters = _marks(tokenizer, ids, text)
     holders = []
     for end in ends:
@@ -201,9 +199,9 @@ def tokens_that_hold(
 def _marks(
     tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str
 ) -> tuple[list[int], list[int]]:
-    """Counts of tokens and of their characters, of which the tokenizer's stream is sure.
+    """Return token counts, and how many characters of `text` that many tokens decode to.
 
-    The first and the last are known in any case.
+    Only places that the decode stream is sure of are listed, and always the start and the end.
     """
     tokens, characters = [0], [0]
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -211,7 +209,7 @@ def _marks(
     for i, token in enumerate(ids if backend is not None else []):
         try:
             piece = stream.step(backend, token)
-        except Exception:  # it refuses bytes that are not text: the search above finds those
+        except Exception:  # the stream refuses bytes that are not text: the search goes on
             break
         if piece and not text.startswith(piece, characters[-1]):
             break

@@ -1,8 +1,8 @@
-"""Which way an update pushes a metric that the reward does not see.
+"""The push: whether an update raises or lowers a metric that the reward does not see.
 
-The covariance of advantage and metric within a group is the first-order change of the metric under
-a step along these advantages, of a policy that is free at each prompt. docs/grpo.md says what it is
-not.
+The push is the covariance of advantage and metric within a group. To first order, this is the
+change of the metric when a policy that is free at each prompt takes a step along the advantages.
+docs/grpo.md lists the limits of this figure.
 """
 
 import math
@@ -10,17 +10,18 @@ from statistics import covariance, fmean
 
 from recipes.common.utils.stats import t_interval
 
-WINDOW = 20  # logged steps of the running interval
+WINDOW = 20  # the running interval covers this many logged steps
 FEWEST_STEPS = 6
 LEVEL = 0.05
-Outcomes = dict[str, bool]  # of a completion, by metric; one that it does not have is left out
+Outcomes = dict[str, bool]  # one completion's metrics, by name
 
 
 def push(groups: list[list[tuple[float, float]]]) -> float | None:
     """The mean over groups of the covariance of advantage and metric (divisor G - 1).
 
-    A group has a pair for each completion whose metric is known; one of fewer than two is left out.
-    None where no group is left. In units of the metric for an advantage of one standard deviation.
+    A group has a pair for each completion whose metric is known. A group of fewer than two pairs is
+    ignored; None if no group is left. The unit is that of
+    the metric, for an advantage of one standard deviation.
 
     >>> push([[(1.0, True), (-1.0, False)], [(0.0, True), (0.0, True)], [(1.0, True)]])
     0.5
@@ -30,7 +31,7 @@ def push(groups: list[list[tuple[float, float]]]) -> float | None:
 
 
 def metric_names(outcomes: list[Outcomes]) -> list[str]:
-    """The metrics that some completion has: those of other tasks may have others."""
+    """The names of all metrics: completions of different tasks may have different metrics."""
     return list(dict.fromkeys(name for each in outcomes for name in each))
 
 
@@ -53,10 +54,10 @@ def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dic
 
 
 def running_interval(history: list[float], looks: int) -> tuple[float, float] | None:
-    """The interval of the mean push of the last `WINDOW` logged steps; None of fewer than six.
+    """The interval of the mean push over the last `WINDOW` logged steps; None for fewer than six.
 
-    With 95 % it holds at every one of the `looks` of a run together (Bonferroni), so that a look at
-    each step does not find a fall in a run that has none.
+    The 95 % hold for all `looks` of a run together (Bonferroni). Otherwise a look at each step
+    would find a fall by chance.
     """
     recent = history[-WINDOW:]
     if len(recent) < FEWEST_STEPS:
@@ -71,9 +72,9 @@ def figures(
     log: list[dict[str, float]],
     looks: int,
 ) -> dict[str, float]:
-    """What is logged of a generation: `metrics/<name>`, and with advantages `push/<name>`.
+    """The values to log for a generation: `metrics/<name>`, and with advantages `push/<name>`.
 
-    The running interval, `push/<name>_low` and `_high`, goes on from the `log` so far.
+    The running interval, `push/<name>_low` and `_high`, also uses the earlier pushes in `log`.
     """
     logged = {}
     for name in metric_names(outcomes):
@@ -88,5 +89,5 @@ def figures(
 
 
 def is_number(value: object) -> bool:
-    """Tell a logged value from one that is missing: None, or NaN."""
+    """Whether a logged value is a number; None, NaN and infinity are not."""
     return isinstance(value, int | float) and math.isfinite(value)

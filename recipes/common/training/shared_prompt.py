@@ -1,10 +1,10 @@
-"""The prompt of a group is computed once for its completions, in `generate` and in the update.
+"""Compute each prompt once for all completions of its group, in `generate` and in the update.
 
-TRL computes a prompt as often as its group has completions. Here each unlike prompt of a batch
-goes through the model once and leaves its keys and values in a cache, with gradient where there is
-one; the completions go on from there. What the model returns is equal to rounding.
+TRL computes a prompt again for each completion of its group. Here each distinct prompt of a batch
+goes through the model once and leaves its keys and values in a cache (with gradient in training).
+The completions continue from the cache. The model's output is the same up to rounding.
 
-In shapes: B rows of a batch, U unlike prompts among them, W tokens of a padded prompt.
+In shapes: B rows of a batch, U distinct prompts among them, W tokens of a padded prompt.
 """
 
 import functools
@@ -29,9 +29,9 @@ WORTH_SHARING = 16  # tokens of a common beginning; a shorter one costs more cal
 
 
 def why_prompts_are_not_shared(args: GRPOConfig, config: PreTrainedConfig | None) -> str | None:
-    """Say which setting, or what of the model, keeps TRL's own way; None where prompts are shared.
+    """Return the reason why prompts cannot be shared; None if they can.
 
-    `config` is None where the model's is not known yet: then it is not looked at.
+    `config` is the model's; if it is None (not yet known), only `args` are checked.
     """
     if args.gradient_checkpointing:
         return (
@@ -52,10 +52,10 @@ def why_prompts_are_not_shared(args: GRPOConfig, config: PreTrainedConfig | None
 
 
 def share_prompts(model: PreTrainedModel, partitioned: bool = False) -> None:
-    """Let `model`, which has TRL's fused LM head, compute what rows of a batch have in common once.
+    """Patch `model` (with TRL's fused LM head) to compute shared prompts of a batch only once.
 
-    Its `forward` is changed for TRL's log-probabilities alone, and its `generate` for one sequence
-    a row; any other call goes the usual way.
+    `forward` changes only for TRL's log-probabilities, and `generate` only for one sequence for
+    each row. Every other call runs as before.
 
     Args:
         partitioned: the parameters are spread over processes (ZeRO-3, FSDP), which must call the
@@ -79,15 +79,15 @@ def share_prompts(model: PreTrainedModel, partitioned: bool = False) -> None:
         ids, config = kwargs["input_ids"], kwargs["generation_config"]
         mask = kwargs["attention_mask"][:, :-1]
         cache = _generation_cache(self.base_model, ids[:, :-1], mask, partitioned)
-        # What else stops `generate` only makes it fewer.
+        # Other limits of `generate` can only make the completion shorter.
         new_tokens = config.max_new_tokens or config.max_length - ids.shape[1]
         cache.layers = [_RoomyLayer(layer, new_tokens) for layer in cache.layers]
         kwargs["past_key_values"] = cache
         if ids.device.type != "cpu":
             return plain_generate(**kwargs)
-        # On a CPU one query, which each new token is, takes torch 8 times as long to attend over
-        # grouped heads. transformers packs the heads of a group as queries of one instead, with the
-        # same result, as it does anyway where a batch has padding.
+        # On a CPU, torch attends over grouped heads 8 times slower if there is one query, as for
+        # each new token. With False, transformers packs the heads of a group as queries of one
+        # head. The result is the same; transformers does this anyway for a batch with padding.
         with replaced(sdpa_attention, use_gqa_in_sdpa=lambda *args: False):
             return plain_generate(**kwargs)
 
@@ -96,7 +96,7 @@ def share_prompts(model: PreTrainedModel, partitioned: bool = False) -> None:
 
 
 def _without_none(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """PEFT hands on every argument of its own, most of them as None."""
+    """Drop arguments that are None: PEFT passes all its arguments, most of them as None."""
     return {name: value for name, value in kwargs.items() if value is not None}
 
 
@@ -118,11 +118,11 @@ def _score(
     labels: torch.Tensor,
     fused_lm_head: bool,
 ):
-    """TRL's output for (B, tokens) inputs; what stands before the first label, once a prompt."""
+    """TRL's output for (B, tokens) inputs; tokens before the first label run once a prompt."""
     width = input_ids.shape[1]
     labelled = (labels != -100).any(dim=0).nonzero()
     # The last token of the prompt predicts the first of the completion. Every process goes this
-    # way, also one whose completions are all masked: engines count calls of the model.
+    # way, even if all its completions are masked: engines need equal numbers of model calls.
     start = labelled[0].item() - 1 if len(labelled) else width - 2
     inputs = {"labels": labels[:, start:], "fused_lm_head": fused_lm_head}
     if start < 1:
@@ -141,7 +141,7 @@ def _score(
 def _prompt_cache(
     backbone: nn.Module, ids_BW: torch.Tensor, mask_BW: torch.Tensor
 ) -> tuple[DynamicCache, torch.Tensor]:
-    """The cache of the U unlike prompts, and for each of the B rows the number of its prompt."""
+    """The cache of the U distinct prompts, and for each of the B rows the index of its prompt."""
     first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
     cache = DynamicCache(config=backbone.config)
     backbone(
@@ -154,7 +154,7 @@ def _prompt_cache(
 
 
 def _unlike_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each unlike row stands first, of shape (U,), and which of them each row is, (B,)."""
+    """The first index of each distinct row, (U,), and each row's distinct row number, (B,)."""
     both = torch.cat([ids_BW, mask_BW.to(ids_BW.dtype)], dim=1)
     unlike, inverse_B = torch.unique(both, dim=0, return_inverse=True)
     rows = torch.arange(len(both), device=both.device)
@@ -168,9 +168,9 @@ def _unlike_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Ten
 def _generation_cache(
     backbone: nn.Module, ids_BW: torch.Tensor, mask_BW: torch.Tensor, partitioned: bool
 ) -> DynamicCache:
-    """The cache of left-padded prompts as `generate` would have made it, in its order of columns.
+    """The cache that `generate` would make for left-padded prompts, with the same column order.
 
-    What all prompts begin with, such as instructions and a worked example, is computed as one row.
+    A beginning that all prompts share, such as instructions, is computed once, as one row.
     """
     first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
     ids, mask = ids_BW[first_U], mask_BW[first_U]
@@ -181,13 +181,13 @@ def _generation_cache(
         beginning = ids[:1, padding_U[0] : padding_U[0] + shared]
         backbone(input_ids=beginning, past_key_values=cache, use_cache=True)
         cache.batch_repeat_interleave(len(ids))
-    # Its columns first, then the padding of each row, then what is left of each row.
+    # Reorder the columns: the shared beginning, the padding of the row, the rest of the row.
     columns = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     moved = columns < padding_U.unsqueeze(1) + shared
     source = torch.where(columns < shared, columns + padding_U.unsqueeze(1), columns - shared)
     source = torch.where(moved, source, columns)
     ids, mask = ids.gather(1, source), mask.gather(1, source)
-    # `generate` counts positions without the padding; a forward without positions counts it.
+    # `generate` does not count padding in positions; a forward without `position_ids` would.
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     backbone(
         input_ids=ids[:, shared:],
@@ -204,7 +204,7 @@ def _generation_cache(
 
 
 def _common_beginning(ids_UW: torch.Tensor, padding_U: torch.Tensor) -> int:
-    """How many tokens all prompts begin with; 0 for too few. One token at least is left to each."""
+    """How many first tokens all prompts share; 0 if too few. Each prompt keeps one more token."""
     length = ids_UW.shape[1] - int(padding_U.max()) - 1
     offsets = torch.arange(max(length, 0), device=ids_UW.device)
     beginnings = ids_UW.gather(1, padding_U.unsqueeze(1) + offsets)
@@ -214,15 +214,15 @@ def _common_beginning(ids_UW: torch.Tensor, padding_U: torch.Tensor) -> int:
 
 
 def _take(states: torch.Tensor, columns_UW: torch.Tensor) -> torch.Tensor:
-    """Keys or values of shape (U, heads, W, size) with the columns of each row in another order."""
+    """Reorder the columns of each row in keys or values of shape (U, heads, W, size)."""
     index = columns_UW[:, None, :, None].expand_as(states)
     return states.gather(2, index)
 
 
 class _RoomyLayer(DynamicLayer):
-    """Keys and values with room for what is generated.
+    """A cache layer with preallocated room for the generated tokens.
 
-    A `DynamicLayer` copies all of them at each token, a quarter of the time of a batch on a CPU.
+    A `DynamicLayer` copies all keys and values at each token: a quarter of the time on a CPU.
     """
 
     def __init__(self, layer: DynamicLayer, new_tokens: int):

@@ -1,9 +1,9 @@
-"""Tools and environments of a run, which TRL calls: loading them, and what a recipe adds.
+"""Load the tools and environments that TRL calls, set the chat template, wrap `get_reward`.
 
 A tool is a function that the model may call. An environment, one for each completion, has
 `reset(**row)`, whose text is added to the prompt; its other public methods are tools, and
-`get_reward()`, where it has one, scores the rollout. Tools need type hints and an `Args:` section,
-from which the chat template describes them.
+`get_reward()`, if defined, scores the rollout. Tools need type hints and an `Args:` section: the
+chat template describes the tools from these.
 """
 
 import functools
@@ -28,11 +28,11 @@ def load_tools(specs: list[str] | None) -> list[Callable]:
 
 
 def load_environment(spec: str | None) -> Callable | None:
-    """Load the class of an environment, likewise."""
+    """Load the class of an environment by the same kind of name."""
     return None if spec is None else _load("environment_factory", spec)
 
 
-@functools.cache  # a file that is imported twice holds another class of the same name
+@functools.cache  # a second import of a file would make a second, different class
 def _load(setting: str, spec: str) -> Callable:
     if ":" not in spec:
         raise ValueError(f"{setting} {spec!r}: give path/to/file.py:name or package.module:name.")
@@ -43,13 +43,13 @@ def _load(setting: str, spec: str) -> Callable:
 
 
 def takes_environments(reward: Reward) -> bool:
-    """Whether a reward can be called in a rollout alone: it has a parameter `environments`."""
+    """Whether a reward needs a rollout: it has a parameter `environments`."""
     reward = reward_of(reward)
     return not reward.is_model and "environments" in inspect.signature(reward.call).parameters
 
 
 def tools_of(training: dict[str, Any]) -> list[Callable]:
-    """All that the model of a run may call, methods of its environment included.
+    """All functions that the model may call, methods of the environment included.
 
     Raises:
         ValueError: something cannot be loaded, or the environment cannot be made.
@@ -74,9 +74,9 @@ def tools_of(training: dict[str, Any]) -> list[Callable]:
 
 
 def processor_of(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
-    """The tokenizer of a run with its chat template, and a way to read tool calls.
+    """The tokenizer of a run, with its chat template and a parser for tool calls.
 
-    None where TRL is to load the tokenizer itself.
+    Without a template or tools the argument is returned; TRL loads the tokenizer if it is None.
     """
     template = args.chat_template_path
     if template is None and not has_tools:
@@ -94,9 +94,9 @@ def processor_of(processing_class: Any, model: Any, args: Any, has_tools: bool) 
 
 
 def read_calls(processing_class: Any) -> None:
-    """Set how tool calls are read in what the model writes, unless the tokenizer says so itself.
+    """Set how tool calls in a completion are parsed, unless the tokenizer already defines this.
 
-    TRL knows how the templates of some models write a call; any other is read as
+    TRL knows the call format of some chat templates. For any other template a call is read as
     `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
     """
     from trl.chat_template_utils import add_response_schema, qwen3_template
@@ -110,7 +110,7 @@ def read_calls(processing_class: Any) -> None:
 
 
 def check_tool_template(tokenizer: Any) -> None:
-    """Raise ValueError where the chat template does not show tools, calls and their answers."""
+    """Raise ValueError if the chat template does not write tool calls and tool answers."""
     from trl.chat_template_utils import supports_tool_calling
 
     if not supports_tool_calling(tokenizer):
@@ -121,14 +121,14 @@ def check_tool_template(tokenizer: Any) -> None:
 
 
 def loggable(completion: str | list[dict]) -> str | list[dict]:
-    """The completion with the arguments of its tool calls as JSON text.
+    """Return the completion with the arguments of its tool calls as JSON text.
 
-    TRL's table of completions is a parquet file, whose columns have one type each, and a model
-    calls a tool with a number now and a mapping then.
+    TRL's table of completions is a parquet file. A parquet column has one type, but a model may
+    call a tool once with a number and once with a mapping.
     """
 
     def as_text(call: dict) -> dict:
-        if "function" not in call:  # TRL answers it with an error
+        if "function" not in call:  # TRL answers such a call with an error
             return call
         return {**call, "function": {**call["function"], "arguments": arguments_text(call)}}
 
@@ -146,11 +146,11 @@ def loggable(completion: str | list[dict]) -> str | list[dict]:
 
 
 def environment_reward(environment: type) -> Reward:
-    """`get_reward()` of each completion's environment as a reward like any other.
+    """Return a reward that calls `get_reward()` of the environment of each completion.
 
-    The class declares as its attributes what a reward does. One that raises is an error of its row,
-    and a completion of another class is not this reward's to score. It is async for those that
-    are: they run on the event loop on which their tools ran.
+    The class attributes declare what a reward declares (`DECLARATIONS`). An exception is an error
+    of that row. A completion with another environment class is "not applicable". If `get_reward`
+    is async, the reward is async, too, and runs on the event loop of the tools.
     """
     name, is_async = environment.__name__, inspect.iscoroutinefunction(environment.get_reward)
 

@@ -1,13 +1,12 @@
-"""What W&B shows besides the curves: settings, before and after, and the report page.
+"""Send W&B the settings, the results before and after training, and the report page.
 
 transformers' callbacks start the run (`report_to: wandb`) and log the curves; TRL logs the table
-`completions` of the latest step, and the report page has those of every logged step. This module
-adds to that run, on the main process alone, and goes on with it when a run is resumed. W&B's own
-variables are W&B's: `WANDB_RUN_GROUP` puts several seeds into one group, `WANDB_MODE=offline` needs
-no account.
+`completions` of the latest step; the report page has the completions of every logged step. This
+module adds to the W&B run on the main process, and continues the W&B run when training resumes.
+W&B's own variables work as usual: `WANDB_RUN_GROUP` puts several seeds into one group,
+`WANDB_MODE=offline` needs no account.
 
-A failure here is a warning and does not end the run: everything that W&B shows stands in the run
-folder as well.
+A failure here prints a warning and does not end the run: the run folder has the same results.
 """
 
 import os
@@ -27,11 +26,11 @@ SUMMARIZED = ("before", "after", "mcnemar_p", "minutes", "steps")
 
 
 def continue_wandb_run(folder: Path, args: TrainingArguments, checkpoint: str | None) -> None:
-    """Have `wandb.init` go on with the W&B run of this folder where training resumes.
+    """Make `wandb.init` continue the W&B run of this folder if training resumes.
 
     Called before the training starts. It sets `WANDB_RUN_ID` and `WANDB_RESUME=allow`, unless the
-    user has set one of them. A start from step 0 (`--fresh`, too) is a new W&B run. Offline, W&B
-    keeps each start in a folder of its own under the same id, and `wandb sync` joins them.
+    user has set one of them. A start from step 0 (also `--fresh`) is a new W&B run. Offline, W&B
+    keeps each start in a separate folder with the same id, and `wandb sync` joins the folders.
     """
     decided = "WANDB_RUN_ID" in os.environ or "WANDB_RESUME" in os.environ
     record = read_json(folder / WANDB)
@@ -53,9 +52,9 @@ class TrackingCallback(TrainerCallback):
 
 
 def track_result(args: TrainingArguments, summary: dict[str, Any], page: Path) -> None:
-    """Write before and after to the summary of the W&B run, where runs are compared by them.
+    """Write the results before and after training to the summary of the W&B run.
 
-    The report page becomes its artifact of type `report`.
+    The report page becomes an artifact of type `report`.
     """
     with _tracked(args, f"W&B has no result; it stands in {page.parent}") as run:
         if run:
@@ -67,9 +66,9 @@ def track_result(args: TrainingArguments, summary: dict[str, Any], page: Path) -
 
 @contextmanager
 def _tracked(args: TrainingArguments, failure: str) -> Iterator[Any]:
-    """The W&B run of this process, None where it is not reported to.
+    """Yield the W&B run of this process, or None if the run does not report to W&B.
 
-    What fails inside is printed: hours of training do not end for a page that shows them.
+    An exception inside is printed: a failed upload must not end hours of training.
     """
     try:
         yield wandb.run if "wandb" in (args.report_to or []) else None
