@@ -3,14 +3,14 @@
     python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2
     python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2 --arms all
 
-Without --arms the run as configured alone. The arms, with the same rows and seeds:
+Without --arms only the run as configured. All arms use the same rows and seeds:
 
-    random       a random number for every completion: what updates without any aim do
-    constant     the same amount for every completion: no advantage, so what the code does alone
-    majority     agreement with the group's most common final answer: what no gold is needed for
-    format-only  the run's format rewards alone: what the form of the answer brings, right or not
-    sft          no GRPO: --sft_steps of 16 reference completions; choose them to take the minutes
-                 of the run
+    random       a random reward for every completion: the effect of updates without a signal
+    constant     the same reward for every completion: no advantage, the effect of the code alone
+    majority     agreement with the group's most common final answer: the effect without golds
+    format-only  only the run's format rewards: the effect of the format, right answer or not
+    sft          no GRPO: --sft_steps of 16 reference completions; choose a number that takes as
+                 long as the run
     sft+grpo     a warm start (--warm_steps, on 256 rows), then the run as configured from there
 
 Each run keeps a folder of its own, the YAML's output_dir followed by -seed0, -random-seed0 and so

@@ -2,9 +2,8 @@
 
     python scripts/check_sandbox.py
 
-Prints the kernel and what became of each probe. How many programs a second run:
-scripts/benchmarks/sandbox_speed.py. Exit status: 0 when every probe was refused, 1 when one came
-through.
+Prints the kernel and the result of each probe. Exit status: 0 when every probe was refused, 1 when
+one came through. For speed (programs per second) see scripts/benchmarks/sandbox_speed.py.
 """
 
 import os

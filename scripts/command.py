@@ -1,4 +1,4 @@
-"""How the scripts read their arguments and end, without anything that loads slowly."""
+"""Parse arguments and report errors for all scripts; imports nothing that loads slowly."""
 
 import argparse
 import sys
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def make_parser(text: str) -> argparse.ArgumentParser:
-    """A parser whose help is the text of the script; what it does not know may be a recipe's."""
+    """Make a parser whose help is `text`; no abbreviations, which could be a recipe's arguments."""
     formatter = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(description=text, formatter_class=formatter, allow_abbrev=False)
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """End with status 2 and the message of an error that is for the user."""
+    """Print a ValueError or OSError as one message for the user and exit with status 2."""
     try:
         yield
     except (ValueError, OSError) as problem:
@@ -24,7 +24,7 @@ def refusals() -> Iterator[None]:
 
 
 def at_least(least: float) -> Callable[[str], float]:
-    """A type of argument: a number of the kind of `least`, and not below it."""
+    """Argument type: a number of the same type as `least`, and at least that large."""
 
     def number(text: str) -> float:
         value = type(least)(text)
@@ -36,7 +36,7 @@ def at_least(least: float) -> Callable[[str], float]:
 
 
 def new_folder(text: str) -> Path:
-    """A type of argument: a folder that is not there yet, or empty."""
+    """Argument type: a folder that does not exist yet or is empty."""
     folder = Path(text)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise argparse.ArgumentTypeError(f"{text} exists: name another folder, or remove it")

