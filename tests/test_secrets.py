@@ -8,7 +8,7 @@ from support.launching import DENSE_REWARD, command, run
 
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.utils import screen
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from recipes.common.utils.secrets import blank
 )
 def test_a_secret_is_known_by_its_name_and_by_its_value(value, shown, monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "9f8e7d6c5b\n")  # as `export MY_API_KEY="$(cat file)\n"`
-    assert blank(value) == shown
+    assert hide_secrets(value) == shown
 
 
 def test_a_setting_that_is_refused_is_not_printed_back_where_it_is_a_secret(parse):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from recipes.common.training.engine import asked_engine, world_size
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 # A range does not apply to None, if the type of the setting allows None.
 RANGES: list[tuple[Any, str]] = [
@@ -118,7 +118,7 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
 # fmt: on
 
 
-def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+def read_fields(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     """All fields of a dataclass with a value: from `values`, converted to the type, or the default.
 
     A value that is not allowed adds a message to `problems`; its field keeps the default.
@@ -133,7 +133,7 @@ def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str,
         try:
             read[name] = read_value(hint, value)
         except ValidationError as error:
-            shown = blank({name: value})[name]
+            shown = hide_secrets({name: value})[name]
             problems.append(f"{name} is {shown!r}: {words_of(error)}.")
     return read
 

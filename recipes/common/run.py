@@ -56,12 +56,14 @@ def start(
     from recipes.common.training.tools import load_environment, load_tools
     from recipes.common.utils.machine import use_all_cores
     from recipes.common.utils.screen import announce, explain_endings, refuse
-    from recipes.common.utils.secrets import blank
+    from recipes.common.utils.secrets import hide_secrets
 
     # A launcher may start this process with SIGINT ignored: make Ctrl-C work again.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     args = parse_arguments(recipe_type)
-    sys.argv[:] = blank(sys.argv)  # W&B and the run's record store the command: blank secrets
+    sys.argv[:] = hide_secrets(
+        sys.argv
+    )  # W&B and the run's record store the command: blank secrets
     explain_endings()
     announce("Checking settings, rows and rewards ...")
     result = preflight(args, load_parts(args, load_rows), reference_completion)

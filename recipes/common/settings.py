@@ -98,8 +98,8 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     A bad key or value adds a message to `problems`. The default replaces a bad value, so that the
     other settings can still be checked.
     """
-    from recipes.common.limits import usable  # importing a recipe stays light
-    from recipes.common.utils.problems import collected
+    from recipes.common.limits import read_fields  # importing a recipe stays light
+    from recipes.common.utils.problems import collect_errors
     from recipes.common.utils.secrets import remember
     from recipes.common.utils.yaml_file import read_yaml
 
@@ -118,7 +118,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     options = read_words(argv, hints, problems)
     config_path, *others = options.pop("config", None) or [None]
     config = None
-    with collected(problems):
+    with collect_errors(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
     is_read, config = config is not None, config or {}
     problems += [
@@ -134,7 +134,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
     names = options.get("preset") or config.get("preset") or []
     preset = {}
-    with collected(problems):  # an unknown name; `usable` reports a wrong type
+    with collect_errors(problems):  # an unknown name; `read_fields` reports a wrong type
         preset = read_presets([names] if isinstance(names, str) else names)
     added = preset.pop(ADDED, [])
     # A preset named in the YAML is weaker than the other keys of the YAML.
@@ -149,7 +149,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         if name in hints
     }
     remember(values)  # again: JSON texts of the command line are mappings now
-    recipe, training, model = (usable(kind, values, problems) for kind in kinds)
+    recipe, training, model = (read_fields(kind, values, problems) for kind in kinds)
     problems += _stale_reward_settings(config, options, recipe["reward_funcs"])
     problems += [
         f"{name} is {recipe[name]!r}; this recipe does not use it: leave it out."

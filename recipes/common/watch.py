@@ -35,7 +35,7 @@ from recipes.common.training.completion import complete_plainly
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 from rewards import reward_of
 from rewards.text import completion_text
 
@@ -266,5 +266,5 @@ class _Report(TrainerCallback):
             "model_name_or_path": trainer.model.config._name_or_path,
             "reward_funcs": [reward_of(reward).name for reward in trainer.reward_funcs],
             "world_size": trainer.accelerator.num_processes,
-            **blank(json.loads(json.dumps(trainer.args.to_dict(), default=str))),
+            **hide_secrets(json.loads(json.dumps(trainer.args.to_dict(), default=str))),
         }

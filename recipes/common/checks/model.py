@@ -21,7 +21,7 @@ from trl import ModelConfig, get_peft_config
 from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
-from recipes.common.utils.problems import collected
+from recipes.common.utils.problems import collect_errors
 
 MEASURED_ROWS = 200  # the prompts of the first 200 rows are tokenized
 
@@ -37,7 +37,7 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
             "model_name_or_path is missing: give a Hub id or the path of a checkpoint."
         )
         return
-    with collected(args.problems, f"model_name_or_path {name!r}"):
+    with collect_errors(args.problems, f"model_name_or_path {name!r}"):
         if (folder := model_folder(name, args.model["model_revision"])) is None:
             check_absent(name)
             return

@@ -38,9 +38,9 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.callbacks import generation_period
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.tools import tools_of
-from recipes.common.utils.problems import collected, told
+from recipes.common.utils.problems import collect_errors, true_messages
 from recipes.common.utils.screen import announce
-from recipes.common.utils.secrets import blank, is_secret
+from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards.contract import UNDECLARED, Reward
@@ -77,23 +77,23 @@ def preflight(
     result, problems = Preflight(args, rewards or [], *rows_of_run), args.problems
     if not args.is_read:
         return result
-    with collected(problems, "the launch"):
+    with collect_errors(problems, "the launch"):
         check_launch(args, problems)
         build(result, problems)
-    with collected(problems):
+    with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
     is_stream = isinstance(result.train_rows, IterableDataset)
     held_out, validation = (part.to_list() if part else [] for part in rows_of_run[1:])
-    with collected(problems):
+    with collect_errors(problems):
         result.rows = first_rows(result.train_rows)
     rows, reference = result.rows + validation, reference_completion
-    with collected(problems):
+    with collect_errors(problems):
         if result.training:
             check_batch(result.training, result.train_rows, problems)
             prepare(result, problems)
         result.lines = check_rewards(args, rows, held_out, result.rewards, reference, is_stream)
     open_model(args, rows)
-    with collected(problems, f"output_dir {args.training['output_dir']!r}"):
+    with collect_errors(problems, f"output_dir {args.training['output_dir']!r}"):
         check_folder(args)
     add_notes(result, held_out, validation)
     return result
@@ -115,20 +115,20 @@ def build(result: Preflight, problems: list[str]) -> None:
     training["use_cpu"] = bool(on_cpu)
     if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
         training["num_generations_eval"] = training["num_generations_eval"] or 1
-    with collected(problems):
+    with collect_errors(problems):
         tools_of(training)
-    with collected(problems, "the model and LoRA settings"):
+    with collect_errors(problems, "the model and LoRA settings"):
         result.model = ModelConfig(**args.model)
         get_peft_config(result.model)
-    with collected(problems, "the training settings"):
+    with collect_errors(problems, "the training settings"):
         result.training = GRPOConfig(**training)
         check_engine({"world_size": result.training.world_size})
-    with collected(problems, "generation_kwargs"):
+    with collect_errors(problems, "generation_kwargs"):
         check_generation(training["generation_kwargs"] or {}, training["use_vllm"])
     if result.training and result.model:
         check_packages(result.training, result.model, problems)
         check_accounts(result.training, problems)
-        with collected(problems, "optim, optim_args and lr_scheduler"):
+        with collect_errors(problems, "optim, optim_args and lr_scheduler"):
             build_optimizer(result.training)
 
 
@@ -148,12 +148,12 @@ def check_packages(training: GRPOConfig, model: ModelConfig, problems: list[str]
     """Import the packages that the settings need; add a problem for each that fails."""
     for setting, package in (("use_vllm", "vllm"), ("use_liger_kernel", "liger_kernel")):
         if getattr(training, setting):
-            with collected(problems, setting):
+            with collect_errors(problems, setting):
                 importlib.import_module(package)
-    with collected(problems, "load_in_4bit, load_in_8bit"):
+    with collect_errors(problems, "load_in_4bit, load_in_8bit"):
         if config := get_quantization_config(model):
             AutoHfQuantizer.from_config(config).validate_environment(device_map=None)
-    with collected(problems, "report_to"):
+    with collect_errors(problems, "report_to"):
         for tracker in get_reporting_integration_callbacks(training.report_to):
             tracker()
 
@@ -177,7 +177,7 @@ def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
         "push_to_hub is set, and nobody is logged in to the Hub: run `hf auth login`, or set "
         "HF_TOKEN.": training.push_to_hub and not (training.hub_token or get_token()),
     }
-    problems += told(table)
+    problems += true_messages(table)
 
 
 def check_launch(args: Arguments, problems: list[str]) -> None:
@@ -211,7 +211,7 @@ def check_launch(args: Arguments, problems: list[str]) -> None:
             kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ
         ),
     }
-    problems += told(table)
+    problems += true_messages(table)
 
 
 def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems: list[str]) -> None:
@@ -240,7 +240,7 @@ def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems:
             saves and (t.save_steps < 1 or t.save_steps % period)
         ),
     }
-    problems += told(table)
+    problems += true_messages(table)
 
 
 # --------------------------------------------------------------------------- the run's parts
@@ -252,7 +252,7 @@ def prepare(result: Preflight, problems: list[str]) -> None:
     completions = -(-training.generation_batch_size // training.world_size)  # per process
     for reward in result.rewards:
         if reward.prepare is not None:
-            with collected(problems, f"reward {reward.name!r}"):
+            with collect_errors(problems, f"reward {reward.name!r}"):
                 note = reward.prepare(completions, training.reward_timeout_s)
                 notes += [f"{reward.name}: {note}"] if note else []
 
@@ -287,7 +287,7 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
         if names := [reward.name for reward in result.rewards if reward.kind == kind]:
             notes.append(f"{', '.join(names)}: {words}")
     if args.config_path and Path(args.config_path).with_name("train.py").is_file():
-        words = shlex.join(["python", "scripts/audit_rewards.py", *blank(args.words)])
+        words = shlex.join(["python", "scripts/audit_rewards.py", *hide_secrets(args.words)])
         notes.append(f"what each reward pays for each trick: {words}")
     if validation:
         steps = args.training["eval_steps"] or args.training["logging_steps"]
@@ -306,7 +306,7 @@ def resolved(
     """All settings of a run as plain data, without secrets, to compare a later start with them."""
     values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
     public = {name: value for name, value in values.items() if not is_secret(name)}
-    return blank(json.loads(json.dumps(public, default=str)))
+    return hide_secrets(json.loads(json.dumps(public, default=str)))
 
 
 def report(result: Preflight) -> str:

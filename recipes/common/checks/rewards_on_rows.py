@@ -11,7 +11,7 @@ from recipes.common.data.recipe import check_reference
 from recipes.common.settings import Arguments
 from recipes.common.training.process import check_loss
 from recipes.common.training.tools import takes_environments
-from recipes.common.utils.problems import collected
+from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import bar
 from rewards.audit import graded, try_tricks
 from rewards.contract import Reward
@@ -87,7 +87,7 @@ def check_settings(
     if weights and not any(weights):
         problems.append(f"reward_weights is {weights}; one must not be 0.")
     if any(reward.kind == "step" for reward in rewards):
-        with collected(problems):
+        with collect_errors(problems):
             check_loss(
                 training["loss_type"],
                 training["importance_sampling_level"],
@@ -97,7 +97,7 @@ def check_settings(
             problems.append("a step reward cannot be placed among the turns of tools: remove it.")
     for reward in rewards:
         if isinstance(reward.call, str):
-            with collected(problems, f"the reward model {reward.call!r}"):
+            with collect_errors(problems, f"the reward model {reward.call!r}"):
                 check_reward_model(reward.call)
     problems += check_gates(training["reward_gates"] or {}, rows, rewards)
 

@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
-from recipes.common.utils.problems import collected
+from recipes.common.utils.problems import collect_errors
 from rewards import Reward, load_rewards
 from rewards.loading import import_file
 
@@ -67,7 +67,7 @@ def load_parts(
     rewards, rows = None, (None, None, None)
     if not args.is_read:  # every other setting would only be reported as missing
         return rewards, *rows
-    with collected(problems):
+    with collect_errors(problems):
         if load_rows:
             try:
                 split = load_split(args, load_rows)
@@ -77,7 +77,7 @@ def load_parts(
                     "dataset_path, correct dataset_name, or connect to the network."
                 ) from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
-    with collected(problems):
+    with collect_errors(problems):
         rewards = load_rewards(
             recipe.reward_funcs,
             recipe.reward_kwargs,

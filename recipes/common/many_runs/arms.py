@@ -22,7 +22,7 @@ from recipes.common.evaluation.scores import metric_names, outcomes_of, paired
 from recipes.common.report.plots import plot_runs
 from recipes.common.settings import REWARD_MAPPINGS, REWARD_SETTINGS, options_given
 from recipes.common.utils import run_files as files
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
 from recipes.common.utils.tables import format_table, percent, points, share_and_span
 from recipes.common.utils.yaml_file import read_yaml
@@ -129,7 +129,7 @@ def supervise(options: Namespace, words: list[str], rows: int, steps: int, folde
 
 def finish(folder: Path, command: list[str], environment: dict[str, str] | None = None) -> Path:
     """Run Python until it ends. Ctrl-C reaches the child, too: wait until the child has saved."""
-    print(f"\n== {folder}: python {shlex.join(blank(command))}", flush=True)
+    print(f"\n== {folder}: python {shlex.join(hide_secrets(command))}", flush=True)
     environment = {**(environment or {}), **os.environ}
     with subprocess.Popen([sys.executable, *command], env=environment) as process:
         while True:

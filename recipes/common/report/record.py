@@ -16,7 +16,7 @@ from recipes.common.training.engine import engine
 from recipes.common.training.tracking import track_result
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import percent
 
@@ -113,7 +113,7 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
             ignore_patterns=ignored,
         )
     except Exception as error:
-        reason = blank(f"{type(error).__name__}: {error}")
+        reason = hide_secrets(f"{type(error).__name__}: {error}")
         print(f"error: the run is finished, but uploading it failed: {reason}")
         print(f"Upload it with: hf upload {repo_id} {folder} --exclude '{files.CHECKPOINTS}'")
         raise SystemExit(1) from error

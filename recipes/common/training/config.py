@@ -5,7 +5,7 @@ from typing import Any
 
 import trl
 
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 # Losses that can skip a completion, and what TRL divides the loss by: the tokens of the whole
 # batch, or the completions it is given (then skipping needs a correction).
@@ -53,7 +53,7 @@ class GRPOConfig(trl.GRPOConfig):
 
     def __getstate__(self) -> dict:
         """The state for training_args.bin, without secrets: the file goes to the Hub."""
-        return blank(vars(self))
+        return hide_secrets(vars(self))
 
     @classmethod
     def of(cls, args: trl.GRPOConfig) -> "GRPOConfig":
@@ -67,7 +67,7 @@ class GRPOConfig(trl.GRPOConfig):
 
     def to_dict(self) -> dict:
         """The settings that W&B and TensorBoard get, without secrets."""
-        return blank(super().to_dict())
+        return hide_secrets(super().to_dict())
 
     @property
     def uses_entropy(self) -> bool:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 from rewards.contract import Reward, at_once, read_scores, rows_of
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -84,7 +84,7 @@ class Guard:
             names = dict.fromkeys(name for _, own, _ in rows for name in own)
             logged = {name: [own.get(name, [None])[0] for _, own, _ in rows] for name in names}
         words = [
-            word if error is None else blank(f"error: {type(error).__name__}: {error}")
+            word if error is None else hide_secrets(f"error: {type(error).__name__}: {error}")
             for word, error in zip(self._outcomes(logged, count), errors, strict=True)
         ]
         tasks = columns.get("task") or [None] * count
@@ -108,7 +108,7 @@ class Guard:
 
             Texts are blanked: a server's error message may repeat the API key that it got.
             """
-            texts = [blank(value) if isinstance(value, str) else value for value in values]
+            texts = [hide_secrets(value) if isinstance(value, str) else value for value in values]
             logged.setdefault(column, []).extend(texts)
 
         count = len(columns["completions"])
@@ -178,7 +178,7 @@ class Guard:
         logger.warning(
             f"reward {self.name!r} could not grade a row ({self.first_failure}). Such rows "
             f"are counted in errors/{self.name} and unparsed/{self.name} and teach "
-            f"nothing. The first: {blank(shown)}\n{blank(trace)}".rstrip()
+            f"nothing. The first: {hide_secrets(shown)}\n{hide_secrets(trace)}".rstrip()
         )
 
     def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:

@@ -20,7 +20,7 @@ import wandb
 from transformers import TrainerCallback, TrainingArguments
 
 from recipes.common.utils.run_files import WANDB, read_json, write_json
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 SUMMARIZED = ("before", "after", "mcnemar_p", "minutes", "steps")
 
@@ -73,5 +73,5 @@ def _tracked(args: TrainingArguments, failure: str) -> Iterator[Any]:
     try:
         yield wandb.run if "wandb" in (args.report_to or []) else None
     except Exception as error:
-        reason = blank(f"{type(error).__name__}: {error}")
+        reason = hide_secrets(f"{type(error).__name__}: {error}")
         print(f"warning: {failure}: {reason}", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 PACKAGES = (
     "torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym",
@@ -83,7 +83,7 @@ def versions() -> dict[str, Any]:
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": None if changes is None else bool(changes),
         "hardware": hardware,
-        "command": blank([sys.executable, *sys.argv]),
+        "command": hide_secrets([sys.executable, *sys.argv]),
     }
 
 

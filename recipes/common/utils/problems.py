@@ -6,24 +6,24 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def told(table: dict[str, Any]) -> list[str]:
+def true_messages(table: dict[str, Any]) -> list[str]:
     """The messages whose condition holds, of a table from message to condition.
 
-    >>> told({"it is too long": 5 > 3, "it is empty": 5 == 0})
+    >>> true_messages({"it is too long": 5 > 3, "it is empty": 5 == 0})
     ['it is too long']
     """
     return [message for message, holds in table.items() if holds]
 
 
 @contextmanager
-def collected(problems: list[str], source: str | None = None) -> Iterator[None]:
+def collect_errors(problems: list[str], source: str | None = None) -> Iterator[None]:
     """Run the block; if it raises, add the error to `problems` and go on after the block.
 
     The message of a ValueError is taken as it is; another error gets its type, and without
     `source` (the name of what is checked) also its line of code.
 
     >>> problems = []
-    >>> with collected(problems, "optim"):
+    >>> with collect_errors(problems, "optim"):
     ...     raise KeyError("speed")
     >>> problems
     ["optim: KeyError: 'speed'"]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 RECORD = "run_config.json"  # every setting, and digests of rows, rewards and the model at step 0
 PREFLIGHT = "preflight.json"  # the table of rewards and the notes of preflight
@@ -42,7 +42,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON by `write_whole`, with secrets blanked."""
-    write_whole(path, json.dumps(blank(value), indent=2, ensure_ascii=False) + "\n")
+    write_whole(path, json.dumps(hide_secrets(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, default: Any = None) -> Any:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import hide_secrets
 
 # Control characters except tab and new line, and characters that change the text direction.
 CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
@@ -46,7 +46,7 @@ def shown(message: str) -> str:
     >>> shown("a key of the file: \x1b[2J")
     'a key of the file: \\x1b[2J'
     """
-    return CONTROL.sub(lambda match: repr(match[0])[1:-1], blank(message))
+    return CONTROL.sub(lambda match: repr(match[0])[1:-1], hide_secrets(message))
 
 
 def bar(items: Sequence, title: str) -> Iterable:
@@ -73,7 +73,10 @@ def explain_endings() -> None:
                 "(without --fresh)."
             )
         else:
-            print(blank("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
+            print(
+                hide_secrets("".join(traceback.format_exception(kind, error, trace))),
+                file=sys.stderr,
+            )
             _tell_launcher(shown(f"{kind.__name__}: {error}"))
 
     sys.excepthook = explain

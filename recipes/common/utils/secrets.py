@@ -41,7 +41,7 @@ def is_secret(name: str) -> bool:
 
 
 def remember(settings: Any) -> None:
-    """Remember the secret values in settings, at any depth, so that `blank` finds them in text."""
+    """Remember the secret values in settings, at any depth, for `hide_secrets` to find in texts."""
     if isinstance(settings, dict):
         _seen.update(
             str(of).strip() for name, of in settings.items() if _holds_secret(str(name), of)
@@ -52,30 +52,31 @@ def remember(settings: Any) -> None:
             remember(value)
 
 
-def blank(value: Any) -> Any:
+def hide_secrets(value: Any) -> Any:
     """`value` with its secrets blanked: a text, a mapping, or the words of a command line.
 
     A value that is not a text, mapping, list or tuple is returned unchanged.
 
-    >>> blank({"hub_token": "abc", "seed": 1, "judge": {"base_url": "https://me:abc@host/v1"}})
+    >>> hide_secrets({"hub_token": "abc", "seed": 1, "judge": {"base_url": "https://me:abc@host/v1"}})
     {'hub_token': '...', 'seed': 1, 'judge': {'base_url': 'https://me:...@host/v1'}}
-    >>> blank(["--hub_token", "abc", "--hub-token=abc", "--seed", "1"])
+    >>> hide_secrets(["--hub_token", "abc", "--hub-token=abc", "--seed", "1"])
     ['--hub_token', '...', '--hub-token=...', '--seed', '1']
-    >>> blank("{'api_key': 'abc'} is no mapping of https://host/v1?token=abc&n=2")
+    >>> hide_secrets("{'api_key': 'abc'} is no mapping of https://host/v1?token=abc&n=2")
     "{'api_key': '...'} is no mapping of https://host/v1?token=...&n=2"
     """
     if isinstance(value, str):
         return _blank_text(value)
     if isinstance(value, dict):
         return {
-            name: BLANK if _holds_secret(str(name), of) else blank(of) for name, of in value.items()
+            name: BLANK if _holds_secret(str(name), of) else hide_secrets(of)
+            for name, of in value.items()
         }
     if type(value) not in (list, tuple):
         return value
     blanked = []
     for before, word in zip([None, *value], value, strict=False):
         is_option = isinstance(before, str) and before.startswith("--") and "=" not in before
-        blanked.append(BLANK if is_option and _holds_secret(before, word) else blank(word))
+        blanked.append(BLANK if is_option and _holds_secret(before, word) else hide_secrets(word))
     return type(value)(blanked)
 
 
