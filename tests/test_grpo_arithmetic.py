@@ -393,9 +393,3 @@ def test_the_page_states_trls_defaults():
     assert {name: yaml.safe_load(value) for name, value in rows} == {
         name: fields[name].default for name, _ in rows
     }
-
-
-def test_each_test_that_the_page_names_exists():
-    named = re.findall(r"`(test_\w+)`", PAGE.read_text())
-    tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
-    assert named and [name for name in named if f"def {name}(" not in tests] == []

@@ -12,7 +12,7 @@ import pytest
 
 from recipes.common.evaluation.evaluate import add_line
 from recipes.common.report.page import write_report
-from recipes.common.report.record import final_table
+from recipes.common.report.record import complete_card, final_table
 from recipes.common.report.verdict import figures_of
 from recipes.common.utils.run_files import write_json, write_rows
 
@@ -196,6 +196,20 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
     assert seen.tags == Words(plain).tags and "script" not in seen.tags
     safe = plain.replace("http-equiv", "")
     assert "http" not in safe and " src=" not in safe and "<link" not in safe
+
+
+def test_markup_in_names_and_table_stays_text_in_the_model_card():
+    config = {"model_name_or_path": "org/model", "output_dir": "run", "recipe": "sums"}
+    config["dataset_name"] = "<img>"
+    card = complete_card("---\nlicence: license\n---\n", config, "strict <b>\n```\n# no heading")
+    assert "licence" not in card and "sums`: {'dataset_name': '&lt;img&gt;'}. " in card
+    assert card.endswith("\n```\nstrict &lt;b&gt;\n'''\n# no heading\n```\n")
+
+
+def test_a_run_that_still_trains_has_a_page_without_results(tmp_path):
+    text = page_of(make_run(tmp_path / "run", after=False))
+    assert Words(text).words.count("So 0 of step 3") == 1
+    assert "This run is not finished." in text and rows_of(text, "results")[1:] == []
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
