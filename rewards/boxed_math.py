@@ -17,7 +17,7 @@ from rewards.latex.compare import can_be_equal, compare
 from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
 from rewards.latex.read import Answer, read_answer
-from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
+from rewards.rows import LogExtra, check_penalty, log_answers, read_each, score_rows
 from rewards.text import (
     answer_part,
     boxed_answer,
@@ -112,12 +112,12 @@ class BoxedMath:
     def __call__(
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        texts = [completion_text(completion) for completion in completions]
-        boxes = [boxed_answer(answer_part(text, self.thoughts)) for text in texts]
+        texts = [answer_part(completion_text(one), self.thoughts) for one in completions]
+        boxes = read_each(boxed_answer, texts)
         log_answers(self.__name__, answer, boxes, log_extra)
-        return score_rows(self.__name__, self._score, prompts, boxes, answer, log_extra=log_extra)
+        return score_rows(self.__name__, self._score, boxes, prompts, answer, log_extra=log_extra)
 
-    def _score(self, prompt: str | list[dict], box: str | None, gold: str) -> float | None:
+    def _score(self, box: str | None, prompt: str | list[dict], gold: str) -> float | None:
         is_right = is_equivalent(gold, box or "")
         if is_right and self.refuses:
             is_right = not is_unworked(prompt, box, gold)

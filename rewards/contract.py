@@ -27,7 +27,7 @@ be scored, and the row does not count. Outside training the score is the sum of 
 import functools
 import inspect
 import numbers
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -183,9 +183,9 @@ def is_coroutine_function(reward: Callable) -> bool:
 
 def named_parameters(reward: Callable) -> dict[str, inspect.Parameter]:
     """Return the parameters that a caller can pass by name."""
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(reward).parameters
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind in by_name}
 
 
 def at_once(coroutine: Coroutine) -> Any:
@@ -204,17 +204,19 @@ async def answer_of(reward: Callable, **arguments: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def rows_of(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
-    """Return the arguments of a call for the rows at `places`; columns that are None are left out.
+def arguments_of_rows(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
+    """Return the arguments of a reward call for the rows at `places`.
 
-    Example: `rows_of({"answer": ["1", "2"], "log_extra": None}, [1]) == {"answer": ["2"],
-    "log_extra": None}`
+    Columns that are None are left out.
+
+    Example: `arguments_of_rows({"answer": ["1", "2"], "log_extra": None}, [1])` is
+    `{"answer": ["2"], "log_extra": None}`.
     """
-    own = {name: values for name, values in arguments.items() if name in PER_CALL}
+    of_rows = {name: values for name, values in arguments.items() if name in PER_CALL}
     for name, values in arguments.items():
         if name not in PER_CALL and values is not None:
-            own[name] = [values[place] for place in places]
-    return own
+            of_rows[name] = [values[place] for place in places]
+    return of_rows
 
 
 async def score_own_rows(
@@ -225,36 +227,43 @@ async def score_own_rows(
     All other rows get None, in the scores and in the logged columns. Raises ValueError if the
     number of returned or logged values is not the number of those rows.
     """
-    mine = [place for place, task in enumerate(arguments["task"]) if task in tasks]
+    own_rows = [place for place, task in enumerate(arguments["task"]) if task in tasks]
     logged: dict[str, list] = {}
 
     def log_extra(column: str, values: list) -> None:
         logged.setdefault(column, []).extend(values)
 
-    def among_all(values: list) -> list:
-        spread = [None] * len(arguments["completions"])
-        for place, value in zip(mine, values, strict=True):
-            spread[place] = value
-        return spread
+    def with_other_rows(values: list) -> list:
+        """One value for each row of the call: the value of an own row, or None."""
+        of_all_rows = [None] * len(arguments["completions"])
+        for place, value in zip(own_rows, values, strict=True):
+            of_all_rows[place] = value
+        return of_all_rows
 
-    own = {**rows_of(arguments, mine), "log_extra": log_extra}
-    scores = await answer_of(reward, **own) if mine else []
-    for column, values in logged.items() if arguments.get("log_extra") else ():
-        arguments["log_extra"](column, among_all(values))
-    return among_all(scores)
+    if not own_rows:
+        return with_other_rows([])
+    of_own_rows = {**arguments_of_rows(arguments, own_rows), "log_extra": log_extra}
+    scores = with_other_rows(await answer_of(reward, **of_own_rows))
+    if arguments.get("log_extra"):
+        for column, values in logged.items():
+            arguments["log_extra"](column, with_other_rows(values))
+    return scores
 
 
-def read_scores(reward: Callable, returned: Iterable, completions: list) -> list:
-    """Check what a reward returned; return one score, list of steps or None per completion.
+def read_scores(reward: Callable, returned: Any, completions: list) -> list:
+    """Check what a reward returned; return one number, list of steps or None per completion.
 
-    The reward may return an array or a tensor of numbers.
+    The reward may return a list, an array, a tensor or an iterator.
 
     Raises:
-        ValueError: the number of scores is wrong, or TRL cannot take one of the scores.
+        ValueError: it is no such sequence, the number of scores is wrong, or TRL cannot take one of
+            the scores.
 
     Example: `read_scores(reward, numpy.ones(2), ["a", "b"]) == [1.0, 1.0]`
     """
-    scores = [one.item() if hasattr(one, "item") else one for one in returned]
+    if isinstance(returned, str | Mapping | Set) or not hasattr(returned, "__iter__"):
+        raise ValueError(f"it returned {returned!r:.80}; allowed: a list, one score per completion")
+    scores = [score.item() if hasattr(score, "item") else score for score in returned]
     if len(scores) != len(completions):
         raise ValueError(f"it returned {len(scores)} rewards for {len(completions)} completions")
     if reward_of(reward).kind == "step":
@@ -263,10 +272,9 @@ def read_scores(reward: Callable, returned: Iterable, completions: list) -> list
     for score in scores:
         is_number = isinstance(score, numbers.Real)
         if score is not None and not (is_number and abs(score) <= LARGEST):
-            kind = type(score).__name__
-            wrong = "is not finite in float32" if is_number else f"is {kind}, not a number"
-            raise ValueError(f"it returned {score!r:.80}, which {wrong}; allowed: numbers and None")
-    return scores
+            fault = "is not finite in float32" if is_number else f"is {type(score).__name__}"
+            raise ValueError(f"it returned {score!r:.80}, which {fault}; allowed: numbers and None")
+    return [None if score is None else float(score) for score in scores]
 
 
 def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
@@ -284,8 +292,9 @@ def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
 
     for steps, completion in zip(steps_of_all, completions, strict=True):
         length = len(completion_text(completion))
-        is_list = isinstance(steps, list) and all(is_step(step, length) for step in steps)
-        if steps is not None and not is_list:
+        if steps is None:
+            continue
+        if not (isinstance(steps, list) and all(is_step(step, length) for step in steps)):
             raise ValueError(
                 f"it returned the steps {steps} for a completion of {length} characters; a step is "
                 f"a pair (end, reward) with an end of 1 to {length}, an int, and a reward of at "

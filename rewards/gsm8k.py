@@ -6,7 +6,7 @@ from functools import partial
 
 from rewards.answer import final_answer, one_number
 from rewards.latex.number import number_of
-from rewards.rows import LogExtra, log_answers, score_rows
+from rewards.rows import LogExtra, log_answers, read_each, score_rows
 from rewards.text import answer_part, completion_text, find_tag, tagged_answer
 
 # The start of an answer that lm-evaluation-harness's strict filter accepts.
@@ -87,7 +87,7 @@ class Gsm8kCorrectness:
     def __call__(
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        parsed = [self._read(completion_text(completion)) for completion in completions]
+        parsed = read_each(self._read, [completion_text(completion) for completion in completions])
         log_answers(self.__name__, answer, parsed, log_extra)
         return score_rows(self.__name__, self.score, parsed, answer, log_extra=log_extra)
 

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import logging
 import math
 import zlib
 from collections import Counter
@@ -15,6 +16,7 @@ LogMetric = Callable[[str, float], None]
 NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messages
 T = TypeVar("T")
 Problem = tuple[str, str]  # the place (file and line) and the message
+logger = logging.getLogger(__name__)
 SHOWN = 5  # distinct messages that an error lists
 
 
@@ -27,34 +29,60 @@ def as_rows(**columns: Any) -> list[dict[str, Any]]:
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
+def read_each(reader: Callable[[str], T], texts: list[str]) -> list[T | None]:
+    """Read an answer from each text; None (no answer) where the text makes the reader fail.
+
+    Example: `read_each(float, ["1.5", "one"]) == [1.5, None]`
+    """
+    answers: list[T | None] = []
+    for text in texts:
+        try:
+            answers.append(reader(text))
+        except Exception as error:
+            logger.warning(f"an answer cannot be read ({type(error).__name__}: {error}): {text!r}")
+            answers.append(None)
+    return answers
+
+
 def score_rows(
     name: str,
     scorer: Callable[..., float | None],
+    answers: list,
     *columns: list,
     log_extra: LogExtra | None = None,
 ) -> list[float | None]:
-    """Return `scorer(*row)` for every row; None if the scorer raises or the score is not finite.
+    """Return `scorer(answer, *row)` for every row; `answers` were read from the completions.
+
+    Where the scorer fails on an answer, the row scores what an empty answer does: wrong. Where it
+    fails on an empty answer too, the row or the scorer is at fault, and the score is None.
 
     Logs the column `outcome/<name>`: `graded`; `unparsed` if the scorer returns None (the gold is
-    unusable); `error: ...` if the scorer fails. From this column the trainer computes the metrics
-    `unparsed/<name>` and `errors/<name>`.
+    unusable); `wrong: ...` if it fails on this answer; `error: ...` if it fails on any. From this
+    column the trainer computes the metrics `unparsed/<name>` and `errors/<name>`.
 
-    Example: `score_rows("inverse", lambda n: 1 / n, [2, 0]) == [0.5, None]`
+    Example: `score_rows("inverse", lambda n, m: m / int(n or 1), ["2", "0"], [1, 1]) == [0.5, 1.0]`
     """
-    scored = [_score(scorer, row) for row in zip(*columns, strict=True)]
+
+    def score_row(answer: Any, row: tuple) -> tuple[float | None, str]:
+        score = scorer(answer, *row)
+        if score is not None and not math.isfinite(score):
+            raise ValueError(f"it returned {score}")
+        return score, "unparsed" if score is None else "graded"
+
+    scored = []
+    for answer, *row in zip(answers, *columns, strict=True):
+        try:
+            scored.append(score_row(answer, row))
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            try:
+                score, outcome = score_row("", row)
+                scored.append((score, f"wrong: {failure}" if outcome == "graded" else outcome))
+            except Exception:
+                scored.append((None, f"error: {failure}"))
     if log_extra is not None:
         log_extra(f"outcome/{name}", [outcome for _, outcome in scored])
     return [score for score, _ in scored]
-
-
-def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
-    try:
-        score = scorer(*row)
-        if score is not None and not math.isfinite(score):
-            raise ValueError(f"it returned {score}")
-    except Exception as error:  # our bug or a broken row, never the model's fault
-        return None, f"error: {type(error).__name__}: {error}"
-    return score, "unparsed" if score is None else "graded"
 
 
 def check_penalty(name: str, wrong: float) -> None:

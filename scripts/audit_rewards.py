@@ -36,14 +36,15 @@ def audit(config: Path, overrides: list[str], per_task: int) -> int:
     rows, reference = first_rows(recipe.train_rows), recipe.module.reference_completion
     tried = [try_tricks(reward_of(reward), rows, reference, per_task) for reward in recipe.rewards]
     for cheats in tried:
-        print(f"{cheats.name} {cheats.sentence()}")
+        print(f"{cheats.reward.name} {cheats.sentence()}")
         highest = {}
-        for trick, completion, amount in sorted(cheats.paid, key=lambda one: one[2]):
-            highest[trick] = f"  {amount:g} for {trick!r}: {completion!r:.160}"
+        for attempt in sorted(cheats.paid, key=lambda attempt: attempt.score):
+            line = f"  {attempt.score:g} for {attempt.trick!r}: {attempt.completion!r:.160}"
+            highest[attempt.trick] = line
         print(*highest.values(), *filter(None, [cheats.problem]), sep="\n")
-    if not any(cheats.tried for cheats in tried):
+    if not any(cheats.attempts for cheats in tried):
         return 2
-    return int(any(cheats.problem or (cheats.paid and not cheats.is_by_design) for cheats in tried))
+    return int(any(cheats.problem or (cheats.paid and not cheats.may_pay) for cheats in tried))
 
 
 if __name__ == "__main__":

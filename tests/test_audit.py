@@ -218,7 +218,7 @@ PLANTED = [  # class of hole, the trick that finds it, reference, scorer
 )
 def test_a_planted_hole_is_paid_by_the_trick_made_for_it(trick, reference, scorer):
     cheats = try_tricks(reward(scorer), ROWS, shaped(reference), per_task=2)
-    assert trick in [name for name, _, _ in cheats.paid]
+    assert trick in [attempt.trick for attempt in cheats.paid]
 
 
 PROGRAM_HOLES = [  # class of hole, the trick that finds it, scorer of a text by a check
@@ -239,7 +239,7 @@ def test_a_hole_in_a_reward_of_programs_is_paid_too(trick, scorer):
     tested = reward(lambda text, gold: scorer(text, f"answer() == {gold!r}"))
     rows = make_rows("18", tests=["assert answer() == '18'"])
     cheats = try_tricks(tested, rows, shaped(PROGRAM))
-    assert trick in [name for name, _, _ in cheats.paid]
+    assert trick in [attempt.trick for attempt in cheats.paid]
 
 
 def test_a_reward_that_runs_programs_in_its_own_process_is_a_problem():
@@ -280,13 +280,16 @@ def test_a_step_reward_may_pay_a_trick_what_the_reference_answer_earns():
 
 def test_the_sentence_counts_what_is_paid_and_shows_one():
     cheats = try_tricks(reward(gold_in_tag), make_rows("18", "7"), tagged)
-    assert (cheats.name, cheats.reference, cheats.problem) == ("mine", 1.0, None)
+    assert (cheats.reward.name, cheats.reference, cheats.problem) == ("mine", 1.0, None)
     assert cheats.sentence() == (
-        f"pays {len(cheats.paid)} of {cheats.tried} wrong answers, such as 'another answer behind "
-        f"the gold' (1): {tagged({'answer': '18'}) + chr(10) + WRONG!r}"
+        f"pays {len(cheats.paid)} of {len(cheats.attempts)} wrong answers, such as 'another answer "
+        f"behind the gold' (1): {tagged({'answer': '18'}) + chr(10) + WRONG!r}"
     )
     sound = try_tricks(reward(exact), ROWS, tagged)
-    assert (sound.sentence(), sound.paid) == (f"pays none of {sound.tried} wrong answers", [])
+    assert (sound.sentence(), sound.paid) == (
+        f"pays none of {len(sound.attempts)} wrong answers",
+        [],
+    )
 
 
 def test_what_earns_more_than_the_reference_answer_is_a_problem():
@@ -304,7 +307,7 @@ def test_what_earns_more_than_the_reference_answer_is_a_problem():
 def test_what_is_farmable_by_design_is_no_problem(declared):
     tag_count = reward(lambda text, gold: 0.2 * text.count("<"), **declared)
     cheats = try_tricks(tag_count, ROWS, tagged)
-    assert cheats.paid and cheats.is_by_design and cheats.problem is None
+    assert cheats.paid and cheats.may_pay and cheats.problem is None
     assert cheats.sentence().endswith("; by design: tags") is ("farmable" in declared)
 
 
@@ -329,7 +332,7 @@ def test_an_allowance_is_what_a_trick_may_get(kind, allowed, is_paid):
         full=0.5,
         allowances={"reasoning: tags only": (allowed, "it is a start")},
     )
-    paid = [name for name, _, _ in try_tricks(lenient, ROWS, tagged).paid]
+    paid = [attempt.trick for attempt in try_tricks(lenient, ROWS, tagged).paid]
     assert ("reasoning: tags only" in paid) is is_paid
 
 
@@ -340,7 +343,7 @@ def test_a_format_reward_may_pay_any_answer_in_the_asked_shape_its_full_amount()
     )
     cheats = try_tricks(formal, ROWS, tagged)
     empty = ["shape: nothing in its tags", "reasoning: tags only"]  # which are in no asked place
-    assert [name for name, _, _ in cheats.paid] == empty
+    assert [attempt.trick for attempt in cheats.paid] == empty
 
 
 def test_one_score_for_everything_is_a_problem_of_a_reward_that_declares_nothing():
@@ -360,19 +363,17 @@ def test_a_failure_costs_its_own_trick_and_is_counted():
         return exact(text, gold)
 
     cheats = try_tricks(reward(fails), ROWS, tagged)
-    assert cheats.failed == {"empty": "KeyError: 'gone'"}
-    assert cheats.sentence().endswith("; fails on 1, such as 'empty' (KeyError: 'gone')")
+    failure = f"KeyError: 'gone' (test_audit.py, line {fails.__code__.co_firstlineno + 2})"
+    assert cheats.failed == {"empty": failure}
+    assert cheats.sentence().endswith(f"; fails on 1, such as 'empty' ({failure})")
     assert (cheats.paid, cheats.reference) == ([], 1.0)
 
 
-def test_a_reward_that_changes_what_it_is_called_with_is_a_problem():
-    def takes_the_key(completions, prompts, **kwargs):
-        return [float(bool(prompt[-1].pop("role"))) for prompt in prompts]
-
-    cheats = try_tricks(reward_of(takes_the_key), ROWS, tagged)
-    assert cheats.problem == (
-        "reward 'takes_the_key' changes the columns that it is called with: correct it."
-    )
+def test_a_verifier_may_not_pay_a_trick_as_much_as_the_reference_answer():
+    cheats = try_tricks(reward(gold_in_tag, kind="verifier"), make_rows("18", "7"), tagged)
+    assert cheats.problem.startswith("reward 'mine' gives 1 to the wrong answer 'another answer")
+    assert " and 1 to the reference answer: " in cheats.problem
+    assert try_tricks(reward(exact, kind="verifier"), ROWS, tagged).problem is None
 
 
 def test_rows_of_other_tasks_and_without_a_reference_answer_are_left_out():
@@ -382,9 +383,9 @@ def test_rows_of_other_tasks_and_without_a_reference_answer_are_left_out():
     assert try_tricks(route(spy, ["sums"]), rows, tagged).reference == 1.0
     assert seen == {"5"}
     nothing = try_tricks(spy, rows, lambda row: None)
-    assert nothing.tried == 0 and nothing.problem is None
+    assert len(nothing.attempts) == 0 and nothing.problem is None
     assert nothing.sentence() == "was not tried: no row that it scores has a reference answer"
-    assert try_tricks(reward_of("org/model"), rows, tagged).tried == 0
+    assert try_tricks(reward_of("org/model"), rows, tagged).attempts == []
 
 
 # Ours
@@ -408,8 +409,8 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
         rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in rows[:2]]
     mine = load_reward(name, **REQUIRED.get(name, {}))
     cheats = try_tricks(mine, rows, shaped(REFERENCES.get(name, TAGGED)), per_task=8)
-    assert (cheats.problem, cheats.failed) == (None, {}) and cheats.tried > 0
-    assert cheats.is_by_design or cheats.paid == []
+    assert (cheats.problem, cheats.failed) == (None, {}) and len(cheats.attempts) > 0
+    assert cheats.may_pay or cheats.paid == []
     assert mine.kind not in ("shaping", "control") or mine.farmable or mine.allowances
     assert mine.kind != "verifier" or not (mine.farmable or mine.allowances)
     assert mine.allowances.keys() <= TRICKS.keys()

@@ -18,7 +18,7 @@ from recipes.common.data.recipe import with_columns
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_rewards, reward_of
-from rewards.audit import score
+from rewards.boundary import score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -170,7 +170,8 @@ def test_an_exception_and_a_score_that_trl_could_not_use_cost_their_own_rows_alo
     scores = grade(guarded, log_extra=logged.__setitem__)
     assert scores == ([10.0, None, None], [GRADED, ERROR, ERROR])
     assert logged == {"seen": ["c0", None, None]}
-    assert guarded.first_failure == "error: KeyError: 11"
+    file, line = Path(__file__).name, brittle.__code__.co_firstlineno + 3
+    assert guarded.first_failure == f"error: KeyError: 11 ({file}, line {line})"
 
 
 def test_a_failed_call_and_its_repeats_share_one_limit():

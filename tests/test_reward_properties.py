@@ -13,7 +13,7 @@ from support.hostile import HOSTILE
 from test_layout import REQUIRED
 
 from rewards import load_reward
-from rewards.audit import score, stand_in_ids
+from rewards.boundary import score, stand_in_ids
 from rewards.loading import REGISTRY
 
 SCORING = list(REGISTRY)

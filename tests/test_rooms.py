@@ -45,7 +45,7 @@ BUDGET = {
     "recipes/code": 550,
     "recipes/common/checks": 1150,
     "recipes/common/data": 600,
-    "recipes/common/evaluation": 500,
+    "recipes/common/evaluation": 550,
     "recipes/common/limits.py": 250,
     "recipes/common/many_runs": 600,
     "recipes/common/report": 850,
@@ -61,11 +61,11 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 3250,
+    "rewards": 3550,
     "rewards/latex": 1300,
     "rewards/sandbox": 2500,
     "scripts": 950,
-    "tests": 13400,
+    "tests": 13700,
 }
 
 

@@ -35,6 +35,7 @@ from recipes.common.training.completion import (
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
+from rewards.boundary import contained
 from rewards.contract import Reward, at_once, reward_of
 
 NEEDED = "1.16"
@@ -303,8 +304,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         waiting = [guard for guard in guards if guard.reward.is_async]
         graded = {guard.name: at_once(grade(guard)) for guard in guards if guard not in waiting}
         if waiting:
-            answers = asyncio.run_coroutine_threadsafe(grade_together(waiting), self.async_loop)
-            graded |= zip([guard.name for guard in waiting], answers.result(), strict=True)
+            names = [guard.name for guard in waiting]
+            with contained(names, self.state.global_step, columns["completions"]):
+                answers = asyncio.run_coroutine_threadsafe(grade_together(waiting), self.async_loop)
+                graded |= zip(names, answers.result(), strict=True)
         return graded
 
     def _amounts(self, graded: dict[str, Graded], *of_trl) -> torch.Tensor:

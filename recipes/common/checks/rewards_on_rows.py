@@ -13,7 +13,8 @@ from recipes.common.training.process import check_loss
 from recipes.common.training.tools import takes_environments
 from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import bar
-from rewards.audit import graded, try_tricks
+from rewards.audit import try_tricks
+from rewards.boundary import describe, graded
 from rewards.contract import Reward
 from rewards.rows import NumberedRow, rows_by_task
 
@@ -204,7 +205,7 @@ def score_task(
         amounts, failures = score(reward, [rows[i] for i in sure], [golds[i] for i in sure])
         empty, _ = score(reward, rows, [""] * len(rows))
     except (Exception, SystemExit) as error:
-        failures = [f"{type(error).__name__}: {error}"]
+        failures = [describe(error)]
     if failures:
         return lacks or [f"{title} fails on the reference answers: {failures[0]}"]
     known = [amount for amount in amounts if amount is not None]

@@ -3,23 +3,20 @@
 Every evaluation uses the same rows, the same decoding and the rewards of training.
 """
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object
 from tqdm import tqdm
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.metrics import Metric, by_reward
+from recipes.common.evaluation.metrics import Metric, by_reward, measure_or_fail, warn_once
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
-from rewards import reward_of
-from rewards.audit import score
+from rewards import Reward, reward_of
+from rewards.boundary import contained, describe, score
 
 Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout for each row
 
@@ -49,44 +46,45 @@ def evaluate(
     # Under ZeRO-3 every rank must generate equally often: a rank without a batch repeats the last
     # batch, and `by_row` drops the duplicates.
     rounds = -(-len(starts) // world_size)
-    evaluated = []
-    with _left_as_it_was(trainer):
+    # Reward models are left out: only TRL holds their tokenizers.
+    rewards = [reward for reward in map(reward_of, trainer.reward_funcs) if not reward.is_model]
+    was_training, evaluated = trainer.model.training, []
+    trainer.model.eval()
+    with contained("evaluate"):  # tools, which draw random numbers too, run inside
         for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
             number = min(turn * world_size + rank, len(starts) - 1)
             batch = rows[starts[number] : starts[number] + size]
             missing = size - len(batch) if trainer.use_vllm else 0  # TRL needs equal batches
             filled = batch + batch[-1:] * missing
-            results = _scored(batch, complete(filled)[: len(batch)], trainer.reward_funcs, metric)
+            rollouts = complete(filled)[: len(batch)]
+            results = measured(batch, rollouts, metric, rewards)
+            for result, amounts in zip(results, scored(batch, rollouts, rewards), strict=True):
+                result["rewards"] = amounts
             for draw in range(samples):
                 # One seed for each batch and draw, on whatever rank; the primes keep seeds apart.
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
-                drawn = complete(filled, do_sample=True)[: len(batch)]
-                for result, row, rollout in zip(results, batch, drawn, strict=True):
-                    result.setdefault("samples", []).append(metric(row, rollout.text))
-                    result.setdefault("sampled_completions", []).append(rollout.text)
+                texts = [rollout.text for rollout in complete(filled, do_sample=True)[: len(batch)]]
+                for result, row, text in zip(results, batch, texts, strict=True):
+                    outcome, _ = measure_or_fail(metric, row, text)
+                    result.setdefault("samples", []).append(outcome)
+                    result.setdefault("sampled_completions", []).append(text)
             evaluated += [
                 {"row": row, **result} for row, result in enumerate(results, starts[number])
             ]
+    trainer.model.train(was_training)
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
     by_row = {result["row"]: result for result in gathered}
     return [by_row[place] for place in range(len(rows))]
 
 
-def _scored(
-    rows: list[dict], rollouts: list, rewards: list[Callable], metric: Metric
+def measured(
+    rows: list[dict], rollouts: list, metric: Metric, rewards: list[Reward]
 ) -> list[dict[str, Any]]:
-    columns = rows
-    if rollouts[0].environment is not None:  # TRL passes environments to a reward as a column
-        environments = [{"environments": rollout.environment} for rollout in rollouts]
-        columns = [row | own for row, own in zip(rows, environments, strict=True)]
-    completions = [rollout.completion for rollout in rollouts]
-    token_ids = [rollout.token_ids for rollout in rollouts]
-    # Reward models are left out: only TRL holds their tokenizers.
-    called = [reward for reward in map(reward_of, rewards) if not reward.is_model]
-    scores = {reward.name: score(reward, columns, completions, token_ids) for reward in called}
-    shared = by_reward(metric, called)
+    """The mapping of each row without its rewards; called before any reward sees the rollouts."""
+    shared = by_reward(metric, rewards)
     results = []
-    for i, (row, rollout) in enumerate(zip(rows, rollouts, strict=True)):
+    for row, rollout in zip(rows, rollouts, strict=True):
+        outcome, failure = measure_or_fail(metric, row, rollout.text)
         turns = {"messages": rollout.completion, "turns": rollout.turns} if rollout.turns else {}
         results.append(
             {
@@ -96,29 +94,37 @@ def _scored(
                 **turns,
                 "tokens": rollout.tokens,
                 "truncated": rollout.truncated,
-                "metrics": {name: bool(holds) for name, holds in metric(row, rollout.text).items()},
+                "metrics": outcome,
+                **({"metric_failure": failure} if failure else {}),
                 **({"by_reward": shared} if shared else {}),
-                # JSON cannot hold the NumPy or torch numbers that a reward may return.
-                "rewards": {
-                    name: None if amounts[i] is None else float(amounts[i])
-                    for name, amounts in scores.items()
-                },
             }
         )
     return results
 
 
-@contextmanager
-def _left_as_it_was(trainer: GRPOTrainer) -> Iterator[None]:
-    """Restore the model's mode and the random states, from which a reward may draw."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    python, numpy, was_training = random.getstate(), np.random.get_state(), trainer.model.training
-    trainer.model.eval()
-    with torch.random.fork_rng(devices):
-        yield
-    trainer.model.train(was_training)
-    random.setstate(python)
-    np.random.set_state(numpy)
+def scored(
+    rows: list[dict], rollouts: list, rewards: list[Reward]
+) -> list[dict[str, float | None]]:
+    """The scores of each row by reward; None for a reward that fails, of which a warning is shown.
+
+    The guarded rewards of our own trainer do not fail: see `recipes/common/training/guard.py`.
+    """
+    columns = rows
+    if rollouts[0].environment is not None:  # TRL passes environments to a reward as a column
+        environments = [{"environments": rollout.environment} for rollout in rollouts]
+        columns = [row | own for row, own in zip(rows, environments, strict=True)]
+    completions = [rollout.completion for rollout in rollouts]
+    token_ids = [rollout.token_ids for rollout in rollouts]
+    scores_of_rows: list[dict[str, float | None]] = [{} for _ in rows]
+    for reward in rewards:
+        try:
+            amounts = score(reward, columns, completions, token_ids)
+        except (Exception, SystemExit) as error:
+            warn_once(f"reward {reward.name!r} could not score held-out rows: {describe(error)}")
+            amounts = [None] * len(rows)
+        for scores, amount in zip(scores_of_rows, amounts, strict=True):
+            scores[reward.name] = amount
+    return scores_of_rows
 
 
 def validate(

@@ -4,15 +4,45 @@
 run with such a reward the metric is not independent evidence, and the verdict says so.
 """
 
+import functools
+import logging
 from collections.abc import Callable
 
 from rewards import reward_of
 from rewards.answer import is_final_answer
+from rewards.boundary import describe, measure
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
 from rewards.text import answer_part
 
 Metric = Callable[[dict, str], dict[str, bool]]
+
+logger = logging.getLogger(__name__)
+
+
+def measure_or_fail(metric: Metric, row: dict, text: str) -> tuple[dict[str, bool], str | None]:
+    """The metrics of a completion, and what went wrong if the metric failed, else None.
+
+    Where the metric fails on the completion and not on an empty one, the completion is at fault and
+    counts as an empty one: wrong. Where it fails on both, there are no metrics. A failure is shown
+    once.
+    """
+    try:
+        return measure(metric, row, text), None
+    except (Exception, SystemExit) as error:
+        failure = describe(error)
+    name = getattr(metric, "__name__", type(metric).__name__)
+    warn_once(f"metric {name!r} failed on a completion: {failure}")
+    try:
+        return measure(metric, row, ""), failure
+    except (Exception, SystemExit):
+        return {}, failure
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Log a warning, once for each message."""
+    logger.warning(message)
 
 
 def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recipes.common.utils.secrets import hide_secrets
-from rewards.contract import Reward, at_once, read_scores, rows_of
+from rewards.boundary import Answer, ask, describe, end_if_forked
+from rewards.contract import Reward, arguments_of_rows, at_once
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
@@ -69,64 +70,53 @@ class Guard:
     async def grade(self, **columns: Any) -> Graded:
         """Grade all rows in one call; if the call fails, row by row until the time limit.
 
-        For a reward that is not async nothing is awaited, so `at_once(guard.grade(...))` works.
+        For a reward that is not async nothing is awaited, so `at_once(guard.grade(...))` works. An
+        async reward runs in a `contained` block of the caller.
         """
         until, count = time.monotonic() + self.timeout_s, len(columns["completions"])
-        amounts, logged, error = await self._ask(columns)
+        answer, error = await self._ask(columns)
         errors = [error] * count
         if error is not None and count > 1:
-            rows = []
+            answers = []
             for row in range(count):
-                in_time = time.monotonic() < until
-                own = rows_of(columns, [row])
-                rows.append(await self._ask(own) if in_time else ([None], {}, error))
-            amounts, errors = [amount for (amount,), _, _ in rows], [error for *_, error in rows]
-            names = dict.fromkeys(name for _, own, _ in rows for name in own)
-            logged = {name: [own.get(name, [None])[0] for _, own, _ in rows] for name in names}
-        words = [
-            word if error is None else hide_secrets(f"error: {type(error).__name__}: {error}")
-            for word, error in zip(self._outcomes(logged, count), errors, strict=True)
+                if time.monotonic() < until:
+                    own_answer, errors[row] = await self._ask(arguments_of_rows(columns, [row]))
+                    answers.append(own_answer)
+                else:
+                    answers.append(Answer([None]))
+            answer = _joined(answers)
+        outcomes = [
+            outcome if error is None else hide_secrets(f"error: {describe(error)}")
+            for outcome, error in zip(answer.outcomes(self.reward), errors, strict=True)
         ]
         tasks = columns.get("task") or [None] * count
-        codes = [self._code(*row) for row in zip(amounts, words, tasks, strict=True)]
-        self._report_first(codes, words, columns, errors)
+        codes = [self._code(*row) for row in zip(answer.scores, outcomes, tasks, strict=True)]
+        self._report_first(codes, outcomes, columns, errors)
         # Log every earlier column again, or TRL would show the values of an older batch.
-        self.columns |= dict.fromkeys(logged)
-        for name in self.columns if columns.get("log_extra") else ():
-            columns["log_extra"](name, logged.get(name, [None] * count))
-        return Graded(amounts, codes)
+        self.columns |= dict.fromkeys(answer.columns)
+        if columns.get("log_extra"):
+            for name in self.columns:
+                columns["log_extra"](name, answer.columns.get(name, [None] * count))
+        if columns.get("log_metric"):
+            for name, value in answer.metrics:
+                columns["log_metric"](name, value)
+        return Graded(answer.scores, codes)
 
-    async def _ask(self, columns: dict) -> tuple[list, dict[str, list], BaseException | None]:
-        """Call the reward once; return the scores, the logged columns, and the exception if any.
+    async def _ask(self, columns: dict[str, Any]) -> tuple[Answer, BaseException | None]:
+        """Call the reward once; return its answer and the exception, if it failed.
 
-        Invalid scores or logged columns count as a failure, too.
+        What it logs counts only if the call succeeds, so a late reward cannot log. Texts that it
+        logs are blanked: a server's error message may repeat the API key that it got.
         """
-        logged: dict[str, list] = {}
-
-        def log_extra(column: str, values: list) -> None:
-            """Store the column until the call has succeeded, so that a late reward cannot log.
-
-            Texts are blanked: a server's error message may repeat the API key that it got.
-            """
-            texts = [hide_secrets(value) if isinstance(value, str) else value for value in values]
-            logged.setdefault(column, []).extend(texts)
-
-        count = len(columns["completions"])
         try:
-            returned = await self._call({**columns, "log_extra": log_extra})
-            amounts = read_scores(self.reward, returned, columns["completions"])
-            words = self._outcomes(logged, count)
-            if not all(word is None or isinstance(word, str) for word in words):
-                raise ValueError(f"it logged outcomes that are no text: {words}")
-            if short := [name for name, values in logged.items() if len(values) != count]:
-                raise ValueError(
-                    f"it logged the columns {short} with another number of values than {count}"
-                )
+            answer = await ask(self.reward, columns, self._call)
         except (Exception, SystemExit) as error:
-            return [None] * count, {}, error
-        return amounts, logged, None
+            return Answer([None] * len(columns["completions"])), error
+        for name, values in answer.columns.items():
+            answer.columns[name] = [hide_secrets(v) if isinstance(v, str) else v for v in values]
+        return answer, None
 
-    async def _call(self, columns: dict) -> list:
+    async def _call(self, **columns: Any) -> list:
         """Return what the reward returns; an async reward is abandoned at its time limit."""
         if not self.reward.is_async:
             with _process_ends_after(self.timeout_s):
@@ -147,9 +137,6 @@ class Guard:
             raise RuntimeError("it was cancelled")
         return task.result()
 
-    def _outcomes(self, logged: dict[str, list], count: int) -> list[str | None]:
-        return logged.get(f"outcome/{self.name}", [None] * count)
-
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
         """Return the code of a row: the logged outcome, else UNPARSED for a verifier's None.
 
@@ -165,13 +152,13 @@ class Guard:
         return UNPARSED if self.reward.kind == "verifier" else NOT_APPLICABLE
 
     def _report_first(
-        self, codes: list[int], words: list[str | None], columns: dict, errors: list
+        self, codes: list[int], outcomes: list[str | None], columns: dict, errors: list
     ) -> None:
         """Log the first failure with its row; later failures are only counted."""
         row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
         if row is None or self.first_failure is not None:
             return
-        self.first_failure = words[row] or "it returned None"
+        self.first_failure = outcomes[row] or "it returned None"
         lists = {name: of for name, of in columns.items() if isinstance(of, list) and of}
         shown = {name: values[row] for name, values in lists.items()}
         trace = "".join(traceback.format_exception(errors[row])) if errors[row] else ""
@@ -209,6 +196,18 @@ class Guard:
         return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
 
 
+def _joined(answers: list[Answer]) -> Answer:
+    """The answers of calls with one row each as the answer of one call."""
+    names = dict.fromkeys(name for answer in answers for name in answer.columns)
+    return Answer(
+        scores=[answer.scores[0] for answer in answers],
+        columns={
+            name: [answer.columns.get(name, [None])[0] for answer in answers] for name in names
+        },
+        metrics=[metric for answer in answers for metric in answer.metrics],
+    )
+
+
 def _end_process(name: str) -> None:
     """End the process: the async reward blocks the event loop, so its limit has no effect."""
     sys.__stderr__.write(f"async reward {name!r} blocks the event loop beyond its limit:\n")
@@ -219,8 +218,10 @@ def _end_process(name: str) -> None:
 @contextmanager
 def _process_ends_after(seconds: float):
     """After `seconds`, end the process: nothing else stops code that holds the interpreter."""
+    process = os.getpid()
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:
+        end_if_forked(process)  # before the next line, which waits for a thread of the parent
         faulthandler.cancel_dump_traceback_later()

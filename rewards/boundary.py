@@ -1,0 +1,293 @@
+"""The boundary to foreign code: how the trainer, evaluation, preflight and `watch` call rewards and
+metrics, which users write.
+
+- Foreign code gets copies of its arguments. What it changes there, nobody else sees.
+- It draws random numbers from a seed of its own, made from what it is called with, so a resumed run
+  repeats them. The random states of Python, NumPy and torch are restored after the call.
+- A process that it forks ends where the call ends.
+- What it returns and logs is checked; what it raises is named with file and line (`describe`).
+"""
+
+import asyncio
+import copy
+import inspect
+import numbers
+import os
+import random
+import re
+import sys
+import sysconfig
+import traceback
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rewards.contract import (
+    Reward,
+    answer_of,
+    at_once,
+    named_parameters,
+    read_scores,
+    reward_of,
+    total,
+)
+from rewards.text import completion_text
+
+# Arguments of a reward that are not copied: an environment lives on between the calls.
+NOT_COPIED = ("environments", "log_extra", "log_metric")
+NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
+_PIECE = re.compile(r"\s+|\S{1,4}")
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+_CALLERS = tuple(
+    str(Path(__file__).parents[1] / name)
+    for name in (
+        "rewards/boundary.py",
+        "rewards/contract.py",
+        "recipes/common",
+    )
+)  # the functions that call foreign code
+
+
+@contextmanager
+def contained(*key: Any) -> Iterator[None]:
+    """Run foreign code inside the block: restore the random states, and end a forked process.
+
+    Inside the block random numbers are seeded by `key`, so equal calls draw equal numbers.
+
+    Example: `with contained(completions): scores = reward(completions=completions)`
+    """
+    process, states = os.getpid(), _random_states()
+    seed = zlib.crc32(repr(key).encode(errors="surrogatepass"))
+    random.seed(seed)
+    if "numpy" in states:
+        sys.modules["numpy"].random.seed(seed)
+    if "torch" in states:
+        sys.modules["torch"].default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        end_if_forked(process)
+        _restore(states)
+
+
+def end_if_forked(process: int) -> None:
+    """End this process if it is not `process`: a child that returns would do the work twice."""
+    if os.getpid() != process:
+        os._exit(0)
+
+
+def _random_states() -> dict[str, Any]:
+    """The random states of Python and, where they are loaded, of NumPy and torch."""
+    states: dict[str, Any] = {"python": random.getstate()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        states["torch"] = torch.get_rng_state()
+        if torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def _restore(states: dict[str, Any]) -> None:
+    random.setstate(states["python"])
+    if "numpy" in states:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+    if "torch" in states:
+        sys.modules["torch"].set_rng_state(states["torch"])
+    if "cuda" in states:
+        sys.modules["torch"].cuda.set_rng_state_all(states["cuda"])
+
+
+def describe(error: BaseException) -> str:
+    """Name an exception with the last line of the user's code that it came from.
+
+    Example: `"KeyError: 'gold' (my_reward.py, line 7)"`
+    """
+    places = [
+        f" ({Path(frame.filename).name}, line {frame.lineno})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_STANDARD_LIBRARY, *_CALLERS))
+        and "site-packages" not in frame.filename
+    ]
+    return f"{type(error).__name__}: {error}{places[-1] if places else ''}"
+
+
+# --- Rewards
+
+
+@dataclass
+class Answer:
+    """What a reward returned and logged: a score, list of steps or None for each completion."""
+
+    scores: list
+    columns: dict[str, list] = field(default_factory=dict)  # logged with log_extra
+    metrics: list[tuple[str, float]] = field(default_factory=list)  # logged with log_metric
+
+    def outcomes(self, reward: Reward) -> list[str | None]:
+        """The outcome that the reward logged for each completion (see `rows.score_rows`)."""
+        return self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
+
+
+async def ask(
+    reward: Reward,
+    arguments: dict[str, Any],
+    call: Callable[..., Any | Awaitable] | None = None,
+) -> Answer:
+    """Call a reward with copies of TRL's arguments; return its checked scores and what it logged.
+
+    `call` (default: the reward) is called instead, such as the reward with a time limit. Rewards
+    that are not async are contained here, and nothing is awaited. The caller contains async ones,
+    which may run together.
+
+    Raises whatever the reward raises, and ValueError if TRL could not use what it returned or
+    logged.
+    """
+    completions, process = arguments["completions"], os.getpid()
+    answer = Answer([])
+
+    def log_extra(column: str, values: list) -> None:
+        answer.columns.setdefault(column, []).extend(values)
+
+    def log_metric(name: str, value: float) -> None:
+        value = value.item() if hasattr(value, "item") else value
+        if not isinstance(value, numbers.Real):
+            raise ValueError(f"it logged the metric {name!r} as {value!r:.80}; allowed: a number")
+        answer.metrics.append((name, float(value)))
+
+    own = {**copied(arguments), "log_extra": log_extra, "log_metric": log_metric}
+    step = getattr(arguments.get("trainer_state"), "global_step", 0)
+    is_contained = not reward.is_async
+    try:
+        with contained(reward.name, step, completions) if is_contained else nullcontext():
+            returned = await answer_of(call or reward, **own)
+    finally:
+        end_if_forked(process)
+    answer.scores = read_scores(reward, returned, completions)
+    for column, values in answer.columns.items():
+        if len(values) != len(completions):
+            raise ValueError(
+                f"it logged {len(values)} values of the column {column!r} for {len(completions)} "
+                "completions"
+            )
+        answer.columns[column] = _of_one_type(values)
+    wrong = [word for word in answer.outcomes(reward) if not isinstance(word, str | None)]
+    if wrong:
+        raise ValueError(f"it logged outcomes that are no text: {wrong!r:.80}")
+    return answer
+
+
+def copied(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Copy the arguments of a reward, each row's values apart; environments are not copied."""
+    copies: dict[str, Any] = {}
+    for name, values in arguments.items():
+        if name == "trainer_state":
+            copies[name] = copy.copy(values)
+            copies[name].log_history = [dict(entry) for entry in values.log_history]
+        elif name in NOT_COPIED:
+            copies[name] = values
+        else:
+            copies[name] = values and [copy.deepcopy(value) for value in values]
+    return copies
+
+
+def _of_one_type(values: list) -> list:
+    """Numbers and None as they are, else texts: a column of TRL's parquet file has one type."""
+    values = [value.item() if hasattr(value, "item") else value for value in values]
+    if all(value is None or isinstance(value, int | float) for value in values):
+        return values
+    return [value if value is None else str(value) for value in values]
+
+
+def score(
+    reward: Callable,
+    rows: list[dict],
+    texts: list[str | list[dict]],
+    token_ids: list[list[int]] | None = None,
+) -> list[float | None]:
+    """Score one completion (text or messages) per row outside training, as the trainer would.
+
+    The score of a step reward is the sum of its steps.
+
+    Raises what the reward raises, and ValueError if TRL could not use what it returned.
+    """
+    return [amount for amount, _ in graded(reward, rows, texts, token_ids)]
+
+
+def graded(
+    reward: Callable,
+    rows: list[dict],
+    texts: list[str | list[dict]],
+    token_ids: list[list[int]] | None = None,
+) -> list[tuple[float | None, str | None]]:
+    """Return (score, failure) for each row: `failure` is the error that the reward logged, or None.
+
+    Logged columns and metrics are dropped. `trainer_state` is the state before step 1. A reward
+    that takes `completion_ids` gets `token_ids`, or else `stand_in_ids`.
+    """
+    from transformers import TrainerState  # importing a recipe stays light
+
+    reward = reward_of(reward)
+    prompts, completions = [row["prompt"] for row in rows], list(texts)
+    for place, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        if isinstance(text, str) and not isinstance(prompt, str):  # in the form of its prompt
+            completions[place] = [{"role": "assistant", "content": text}]
+    if token_ids is None:
+        takes_ids = "completion_ids" in named_parameters(reward)
+        token_ids = [stand_in_ids(completion_text(text)) if takes_ids else [] for text in texts]
+    question = ask(
+        reward,
+        {
+            "prompts": prompts,
+            "completions": completions,
+            "completion_ids": token_ids,
+            "trainer_state": TrainerState(max_steps=1, epoch=0.0, num_train_epochs=1),
+            **{name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED},
+        },
+    )
+    if reward.is_async:
+        with contained(reward.name, completions):
+            answer = asyncio.run(question)
+    else:
+        answer = at_once(question)
+    scores = map(total, answer.scores) if reward.kind == "step" else answer.scores
+    failures = [
+        outcome.removeprefix("error: ") if outcome and outcome.startswith("error") else None
+        for outcome in answer.outcomes(reward)
+    ]
+    return list(zip(scores, failures, strict=True))
+
+
+def stand_in_ids(text: str) -> list[int]:
+    """Make token ids without a tokenizer: a token is up to four characters, or white space.
+
+    Example: `stand_in_ids("one and one") == [0, 1, 2, 1, 0]`
+    """
+    ids: dict[str, int] = {}
+    return [ids.setdefault(piece, len(ids)) for piece in _PIECE.findall(text)]
+
+
+# --- Metrics
+
+
+def measure(metric: Callable, row: dict, text: str) -> dict[str, bool]:
+    """Call `metric(row, text)` and check that it returns a mapping of names to True or False.
+
+    Raises what the metric raises, and ValueError if it returned anything else.
+    """
+    with contained(text):
+        returned = metric(copy.deepcopy(row), text)
+    if inspect.iscoroutine(returned):
+        returned.close()
+    allowed = "allowed: a mapping of names to True or False"
+    if not isinstance(returned, dict):
+        raise ValueError(f"it returned {returned!r:.80}; {allowed}")
+    outcomes = {}
+    for name, value in returned.items():
+        outcomes[name] = value.item() if hasattr(value, "item") else value
+        if not (isinstance(name, str) and isinstance(outcomes[name], bool)):
+            raise ValueError(f"it returned {name!r}: {value!r:.80}; {allowed}")
+    return outcomes

@@ -1,0 +1,292 @@
+"""The boundary: what foreign code changes, draws, forks, returns and raises stays on its side."""
+
+import asyncio
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import TrainerState
+
+from recipes.common.evaluation.metrics import measure_or_fail
+from recipes.common.training.guard import Guard
+from rewards.boundary import describe, graded, measure, score
+from rewards.contract import at_once, reward_of
+from rewards.rows import read_each, score_rows
+
+ROW = {"prompt": [{"role": "user", "content": "9 + 9 ="}], "answer": "18"}
+
+
+def columns_of(texts: list[str], **columns) -> dict:
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    return {"prompts": [ROW["prompt"]] * len(texts), "completions": completions, **columns}
+
+
+def trained(reward, columns: dict) -> list:
+    """The scores that the trainer's guard gets."""
+    guard = Guard(reward_of(reward), timeout_s=60.0)
+    question = guard.grade(**columns)
+    return asyncio.run(question).amounts if guard.reward.is_async else at_once(question).amounts
+
+
+def draws() -> tuple:
+    return random.random(), np.random.rand(), torch.rand(1).item()
+
+
+# Copies
+
+
+def forges(prompts, completions, answer, trainer_state, **kwargs):
+    for prompt, completion, gold in zip(prompts, completions, answer, strict=True):
+        prompt.clear()
+        completion[0]["content"] += gold
+    trainer_state.global_step = 99
+    for entry in trainer_state.log_history:
+        entry["reward"] = 5.0
+    answer.clear()
+    return [0.0] * len(completions)
+
+
+def test_what_a_reward_changes_nobody_else_sees():
+    state = TrainerState(log_history=[{"reward": 1.0}])
+    columns = columns_of(["17", "18"], answer=["18", "18"], trainer_state=state)
+    assert trained(forges, columns) == [0.0, 0.0]
+    expected = columns_of(["17", "18"], answer=["18", "18"])
+    assert {name: columns[name] for name in expected} == expected
+    assert (state.global_step, state.log_history) == (0, [{"reward": 1.0}])
+    messages, row = columns["completions"], ROW | {"tests": ["a"]}
+    assert score(forges, [row, row], messages) == [0.0, 0.0]
+    assert messages == expected["completions"] and row["answer"] == "18" and row["prompt"]
+
+
+def test_what_a_metric_changes_nobody_else_sees():
+    row = {"answer": "18", "tests": ["a"]}
+    assert measure(lambda row, text: {"right": not row["tests"].clear()}, row, "18")
+    assert row == {"answer": "18", "tests": ["a"]}
+
+
+# Random states
+
+
+def unsteady(completions, **kwargs):
+    random.seed(0)
+    return [sum(draws()) for _ in completions]
+
+
+def free(completions, **kwargs):
+    return [sum(draws()) for _ in completions]
+
+
+def test_random_states_are_as_before_after_a_reward_and_a_metric():
+    calls = [
+        lambda: trained(unsteady, columns_of(["a", "b"])),
+        lambda: score(unsteady, [ROW], ["a"]),
+        lambda: measure(lambda row, text: {"odd": sum(draws()) > 1.0}, ROW, "a"),
+    ]
+    for call in calls:
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        expected = draws()
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        call()
+        assert draws() == expected
+
+
+def test_what_a_reward_draws_repeats_for_the_same_step_and_completions_alone():
+    def at_step(step: int, *texts: str) -> list:
+        state = TrainerState(global_step=step)
+        return trained(free, columns_of(list(texts), trainer_state=state))
+
+    first = at_step(1, "a", "b")
+    assert at_step(1, "a", "b") == first and first[0] != first[1]
+    assert not set(first) & {*at_step(2, "a", "b"), *at_step(1, "a", "c")}
+
+
+# Processes
+
+
+def forks(completions, **kwargs):
+    os.fork()
+    return [1.0] * len(completions)
+
+
+def forks_and_fails(completions, **kwargs):
+    os.fork()
+    raise ValueError("twice")
+
+
+async def forks_later(completions, **kwargs):
+    os.fork()
+    return [1.0] * len(completions)
+
+
+def forking_metric(row, text):
+    os.fork()
+    return {"right": True}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: trained(forks, columns_of(["a", "b"])),
+        lambda: trained(forks_and_fails, columns_of(["a", "b"])),
+        lambda: trained(forks_later, columns_of(["a", "b"])),
+        lambda: score(forks, [ROW], ["a"]),
+        lambda: score(forks_later, [ROW], ["a"]),
+        lambda: measure(forking_metric, ROW, "a"),
+    ],
+    ids=["reward", "failing", "async", "outside training", "async outside", "metric"],
+)
+def test_a_process_that_a_reward_forks_ends_where_its_call_ends(call, tmp_path):
+    counted = tmp_path / "processes"
+    watcher = os.fork()  # what goes wrong happens in a process of its own
+    if not watcher:
+        call()
+        with counted.open("a") as file:
+            file.write("one more\n")
+        while True:  # its children have ended, or wrote their line
+            try:
+                os.wait()
+            except ChildProcessError:
+                os._exit(0)
+    os.waitpid(watcher, 0)
+    assert counted.read_text() == "one more\n"
+
+
+# What is returned, logged and raised
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "it returned None; allowed: a list, one score per completion"),
+        (0.5, "it returned 0.5; allowed: a list"),
+        ({"a": 1.0}, "it returned {'a': 1.0}; allowed: a list"),
+        ({1.0}, "it returned {1.0}; allowed: a list"),
+        ("1", "it returned '1'; allowed: a list"),
+        (["1"], "it returned '1', which is str; allowed: numbers and None"),
+        ([1.0, 1.0], "it returned 2 rewards for 1 completions"),
+        ([float("nan")], "which is not finite in float32"),
+    ],
+)
+def test_a_reward_that_returns_no_scores_is_told_what_is_allowed(returned, message):
+    with pytest.raises(ValueError) as refused:
+        score(lambda completions, **kwargs: returned, [ROW], ["a"])
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [None, "much", [1.0]])
+def test_a_logged_metric_is_a_number(value):
+    def logs(completions, log_metric, **kwargs):
+        log_metric("mine", value)
+        return [1.0]
+
+    with pytest.raises(ValueError, match=r"it logged the metric 'mine' as .*; allowed: a number"):
+        score(logs, [ROW], ["a"])
+
+
+def test_a_logged_column_has_one_type():
+    def logs(completions, log_extra, **kwargs):
+        log_extra("numbers", [1, None])
+        log_extra("mixed", [1, {"a": print}])
+        return [1.0, 1.0]
+
+    logged = {}
+    trained(logs, columns_of(["a", "b"], log_extra=logged.__setitem__))
+    assert logged == {"numbers": [1, None], "mixed": ["1", str({"a": print})]}
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "it returned None; allowed: a mapping of names to True or False"),
+        (True, "it returned True; allowed: a mapping"),
+        ([True], "it returned [True]; allowed: a mapping"),
+        ({"right": 1.0}, "it returned 'right': 1.0; allowed: a mapping"),
+        ({"right": 1}, "it returned 'right': 1; allowed"),
+        ({"right": None}, "it returned 'right': None; allowed"),
+        ({5: True}, "it returned 5: True; allowed"),
+    ],
+)
+def test_a_metric_that_returns_anything_but_true_or_false_is_told_what_is_allowed(
+    returned, message
+):
+    with pytest.raises(ValueError) as refused:
+        measure(lambda row, text: returned, ROW, "a")
+    assert message in str(refused.value)
+
+
+def test_a_metric_may_return_the_bools_of_numpy_and_torch_and_nothing_for_a_row():
+    def numeric(row, text):
+        return {"a": np.bool_(True), "b": torch.tensor(False)}
+
+    assert measure(numeric, ROW, "a") == {"a": True, "b": False}
+    assert measure(lambda row, text: {}, ROW, "a") == {}
+
+
+def test_what_is_raised_is_named_with_the_last_line_of_the_users_code():
+    def inner(text):
+        return int(text)  # this line
+
+    line = inner.__code__.co_firstlineno + 1
+    for error_in in (lambda: inner("x"), lambda: np.vectorize(inner)(["x"])):
+        with pytest.raises(ValueError) as raised:
+            error_in()
+        text = "ValueError: invalid literal for int() with base 10: "
+        place = f" ({Path(__file__).name}, line {line})"
+        named = describe(raised.value)
+        assert named.startswith(text) and named.endswith(place)
+
+
+def ends(completions, **kwargs):
+    raise SystemExit(3)
+
+
+def test_a_reward_that_exits_fails_alone():
+    assert trained(ends, columns_of(["a"])) == [None]
+
+
+# Readers of completions
+
+
+def brittle(answer, gold):
+    if answer == "odd":
+        raise IndexError("pop from empty list")
+    return None if gold is None else float(answer == 1 / int(gold))
+
+
+def test_an_answer_that_no_reader_can_take_is_wrong_and_a_gold_is_ungraded():
+    logged = {}
+    scores = score_rows(
+        "mine", brittle, ["odd", 1.0, "odd", "odd"], ["1", "1", None, "0"],
+        log_extra=logged.__setitem__,
+    )  # fmt: skip
+    assert scores == [0.0, 1.0, None, None]
+    assert logged["outcome/mine"] == [
+        "wrong: IndexError: pop from empty list",
+        "graded",
+        "unparsed",
+        "error: IndexError: pop from empty list",
+    ]
+    assert read_each(float, ["1.5", "one"]) == [1.5, None]
+
+
+def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one():
+    def reads(row, text):
+        return {"right": bool(text) and float(text) == float(row["answer"])}
+
+    assert measure_or_fail(reads, ROW, "18") == ({"right": True}, None)
+    outcome, failure = measure_or_fail(reads, ROW, "eighteen")
+    assert outcome == {"right": False} and failure.startswith("ValueError: could not convert")
+    outcome, failure = measure_or_fail(reads, {}, "18")
+    assert (outcome, failure[:8]) == ({"right": False}, "KeyError")
+    assert measure_or_fail(lambda row, text: row["gone"], ROW, "18")[0] == {}
+
+
+def test_an_error_that_a_reward_logs_for_a_row_is_its_failure():
+    def logs(completions, log_extra, **kwargs):
+        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded"])
+        return [None, 1.0]
+
+    assert graded(logs, [ROW, ROW], ["a", "b"]) == [(None, "KeyError: 'a'"), (1.0, None)]
