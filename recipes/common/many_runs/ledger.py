@@ -28,7 +28,7 @@ from recipes.common.many_runs.arms import mean_and_interval, read_settings
 from recipes.common.settings import options_given
 from recipes.common.utils.run_files import SUMMARY, read_json, write_json, write_whole
 from recipes.common.utils.stats import Z_95, t_quantile
-from recipes.common.utils.tables import percent, points, share_and_span
+from recipes.common.utils.tables import in_words, percent, points, share_and_span
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
@@ -200,23 +200,24 @@ def render_page(page: str, entries: dict[str, Entry]) -> str:
 
 
 def table_of_all(entries: dict[str, Entry]) -> list[str]:
-    """The README's table: a line for each entry, with two metrics (of a mixture: of two tasks)."""
-    change = "held out: before → after, change (95 %)"
-    table = [["run", "minutes a run", change, "second metric", "details"]]
+    """The README's table: a line for each entry, with the metric that its verdict rests on.
+
+    A run of several tasks has one such metric for each task.
+    """
+    table = [["run", "minutes", "before → after, change (95 %)"]]
     for entry in entries.values():
         if entry.get("order", 0) >= ONLY_RESULTS:
             continue
-        names = [name for name in entry["metrics"] if not name.endswith("format")]
-        of_tasks = independent_metrics(names)
         cells = []
-        for name in of_tasks if len(of_tasks) > 1 else names:
+        for name in independent_metrics(entry["metrics"]):
             before, after, change = (entry["metrics"][name][stage] for stage in STAGES)
             shares = f"{100 * before['value']:.1f} → {percent(after['value'])}"
-            cells.append(f"{name} {shares}, {points(change['value'], change['interval'])}")
-        details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
-        title = f"{entry['title']}, {seeds_of(entry)}"
-        table.append([title, span(entry["minutes"], 1), *[*cells, ""][:2], details])
-    return [*markdown(table), "", "95 %: over seeds (Student), or over the rows of a single one."]
+            interval = points(change["value"], change["interval"])
+            cells.append(f"{in_words(name)} {shares}, {interval}")
+        recipe = f"{Path(entry['config']).parent}/README.md"
+        title = f"[{entry['title']}]({recipe}), {seeds_of(entry)}{entry.get('note', '')}"
+        table.append([title, span(entry["minutes"], 1), "; ".join(cells)])
+    return markdown(table)
 
 
 def table_of(name: str, entry: Entry) -> list[str]:
@@ -226,9 +227,11 @@ def table_of(name: str, entry: Entry) -> list[str]:
         before, after, change = (metric[stage] for stage in STAGES)
         shares = [percent(before["value"]), share_and_span(after["value"], after["interval"])]
         by_seed = ", ".join(f"{100 * value:+.1f}" for value in change["seeds"])
-        table.append([label, *shares, points(change["value"], change["interval"]), by_seed])
+        table.append(
+            [in_words(label), *shares, points(change["value"], change["interval"]), by_seed]
+        )
     about = (
-        f"{seeds_of(entry)} of {span(entry['n'], 0)} held-out rows, {entry['steps']} steps, "
+        f"{seeds_of(entry)} of {span(entry['n'], 0)} test questions, {entry['steps']} steps, "
         f"{span(entry['minutes'], 1)} minutes. Commit {entry['commit']}, {entry['hardware']}; "
         f"command: results/{name}.json."
     )

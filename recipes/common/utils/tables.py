@@ -2,6 +2,27 @@
 
 from typing import Any
 
+# What people read for a metric; files, logs and YAML keep its short name.
+WORDS = {
+    "strict": "correct in format",
+    "lenient": "correct answer",
+    "format": "asked format",
+    "hidden": "hidden tests",
+}
+
+
+def in_words(metric: str) -> str:
+    """The name of a metric in a reader's words; a task in front of it stays.
+
+    >>> in_words("strict"), in_words("math lenient"), in_words("prose")
+    ('correct in format', 'math: correct answer', 'prose')
+    """
+    task, _, name = metric.rpartition(" ")
+    words = WORDS.get(name)
+    if words is None:
+        return metric
+    return f"{task}: {words}" if task else words
+
 
 def format_table(table: list[dict[str, Any]]) -> str:
     """The table as text with aligned columns; None is shown as a dash.
