@@ -207,14 +207,16 @@ def score(
     rows: list[dict],
     texts: list[str | list[dict]],
     token_ids: list[list[int]] | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> list[float | None]:
     """Score one completion (text or messages) per row outside training, as the trainer would.
 
-    The score of a step reward is the sum of its steps.
+    The score of a step reward is the sum of its steps. An async reward runs on `loop`, which
+    another thread runs, or else on a loop of its own.
 
     Raises what the reward raises, and ValueError if TRL could not use what it returned.
     """
-    return [amount for amount, _ in graded(reward, rows, texts, token_ids)]
+    return [amount for amount, _ in graded(reward, rows, texts, token_ids, loop)]
 
 
 def graded(
@@ -222,6 +224,7 @@ def graded(
     rows: list[dict],
     texts: list[str | list[dict]],
     token_ids: list[list[int]] | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> list[tuple[float | None, str | None]]:
     """Return (score, failure) for each row: `failure` is the error that the reward logged, or None.
 
@@ -250,7 +253,10 @@ def graded(
     )
     if reward.is_async:
         with contained(reward.name, completions):
-            answer = asyncio.run(question)
+            if loop is None:
+                answer = asyncio.run(question)
+            else:
+                answer = asyncio.run_coroutine_threadsafe(question, loop).result()
     else:
         answer = at_once(question)
     scores = map(total, answer.scores) if reward.kind == "step" else answer.scores

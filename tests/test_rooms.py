@@ -49,14 +49,14 @@ BUDGET = {
     "recipes/common/limits.py": 250,
     "recipes/common/many_runs": 600,
     "recipes/common/report": 850,
-    "recipes/common/run.py": 200,
+    "recipes/common/run.py": 250,
     "recipes/common/sampling": 450,
     "recipes/common/settings.py": 350,
     "recipes/common/trainer.py": 450,
     "recipes/common/training": 1900,
     "recipes/common/utils": 800,
     "recipes/common/warm_start.py": 150,
-    "recipes/common/watch.py": 300,
+    "recipes/common/watch.py": 350,
     "recipes/gsm8k": 150,
     "recipes/math": 150,
     "recipes/math_code": 250,
@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1300,
     "rewards/sandbox": 2500,
     "scripts": 950,
-    "tests": 13700,
+    "tests": 13950,
 }
 
 

@@ -124,5 +124,20 @@ def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(
     run = SimpleNamespace(training=training, validation_rows=rows)
     with pytest.raises(SystemExit):
         train_and_save(None, run, answer_metric)
-    there = "validation/format, validation/lenient, validation/strict, validation/truncated"
+    there = "validation/format, validation/lenient, validation/mean_length, validation/strict, "
     assert f"'validation/strickt'; the validation rows have {there}" in capsys.readouterr().out
+
+
+def test_a_metric_that_fails_is_refused_before_the_training(capsys):
+    rows = [{"task": "sums", "prompt": "1 + 1 =", "answer": "2"}]
+    training = SimpleNamespace(metric_for_best_model=None)
+    run = SimpleNamespace(training=training, validation_rows=None, eval_rows=rows)
+    for metric, message in (
+        (lambda row, text: {"right": row["gold"] in text}, "'gold' (test_run.py, line "),
+        (lambda row, text: 1.0, "ValueError: it returned 1.0; allowed: a mapping of names to True"),
+    ):
+        with pytest.raises(SystemExit):
+            train_and_save(None, run, metric)
+        printed = capsys.readouterr().out
+        assert "error: the metric fails on an empty completion of a row of task 'sums'" in printed
+        assert message in printed

@@ -17,6 +17,8 @@ from recipes.common.evaluation.metrics import Metric
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.config import add_model_arguments
+from rewards import Reward
+from rewards.boundary import describe, measure
 
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
@@ -28,7 +30,7 @@ class Run:
     recipe: RecipeArguments
     training: GRPOConfig
     model: ModelConfig
-    rewards: list[Callable]
+    rewards: list[Reward]
     train_rows: Dataset | IterableDataset
     eval_rows: Dataset | None  # held-out rows: evaluated before and after training
     validation_rows: Dataset | None  # from the training split; eval_strategy says when
@@ -107,7 +109,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.utils.run_files import PREFLIGHT, write_json
     from recipes.common.watch import Watch
 
-    _check_metric(run, metric)
+    check_metric(run, metric)
     args, recipe, folder = run.training, run.recipe, Path(run.training.output_dir)
     clock, interrupt = callbacks.Clock(folder), callbacks.InterruptCallback(trainer)
     watch = Watch(
@@ -174,18 +176,27 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     return summary
 
 
-def _check_metric(run: Run, metric: Metric) -> None:
-    """Exit with an error if no evaluation logs the metric that chooses the best checkpoint."""
+def check_metric(run: Run, metric: Metric) -> None:
+    """Exit with an error if the metric fails, or if none has the name that chooses the checkpoint.
+
+    The metric is tried on an empty completion of one row of each task.
+    """
     from recipes.common.utils.screen import refuse
 
-    name, rows = run.training.metric_for_best_model or "", run.validation_rows or []
-    if not rows or not name.startswith("validation/"):
-        return
-    one_of_a_task = {row["task"]: row for row in rows}.values()
-    metrics = sorted({of_row for row in one_of_a_task for of_row in metric(row, "")})
-    known = [f"validation/{of_rows}" for of_rows in (*metrics, "truncated", "mean_length")]
-    if name not in known:
+    rows = run.validation_rows or run.eval_rows or []
+    names = {"truncated", "mean_length"}
+    for task, row in {row["task"]: row for row in rows}.items():
+        try:
+            names |= measure(metric, row, "").keys()
+        except Exception as error:
+            refuse(
+                f"error: the metric fails on an empty completion of a row of task {task!r}: "
+                f"{describe(error)}."
+            )
+    chosen = run.training.metric_for_best_model or ""
+    known = sorted(f"validation/{name}" for name in names)
+    if run.validation_rows and chosen.startswith("validation/") and chosen not in known:
         refuse(
-            f"error: metric_for_best_model is {name!r}; the validation rows have "
+            f"error: metric_for_best_model is {chosen!r}; the validation rows have "
             f"{', '.join(known)}."
         )

@@ -7,6 +7,9 @@ A callback evaluates with public functions of TRL 1.9 to 1.16. It writes these f
 logs the metric of the training completions, and its push: the direction in which their advantages
 move the metric. `train_and_save` of the recipes uses the same callback.
 
+The training is that of the script without `watch`: the same weights, whatever the metric does.
+`watch` calls no reward of the script itself. A metric that fails is shown once and counted.
+
 Your own script cannot use `watch` with tools, environments, images or FSDP. The push is not logged
 with reward models, async rewards or `multi_objective_aggregation: normalize_then_sum`.
 """
@@ -25,7 +28,7 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from recipes.common.evaluation.evaluate import Complete, evaluate, validate
-from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
@@ -59,7 +62,7 @@ def watch(
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
     clock = Clock(Path(args.output_dir))
     watched = Watch(trainer, rows, metric, validation_rows, clock)
-    if hasattr(trainer, "observe"):  # the recipes' trainer passes the advantages
+    if watched.is_our_trainer:  # it passes the advantages
         trainer.observe = watched.observe
     else:
         _observe_rewards(trainer, watched)
@@ -87,6 +90,7 @@ class Watch(TrainerCallback):
         metric_steps: int = 1,
     ):
         self.trainer, self.metric, self.clock, self.samples = trainer, metric, clock, samples
+        self.is_our_trainer = hasattr(trainer, "observe")
         self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
         self.complete = complete or functools.partial(complete_plainly, trainer)
         self.metric_steps, self.next_step = metric_steps, 0
@@ -128,14 +132,25 @@ class Watch(TrainerCallback):
         self.evaluate_held_out(files.AFTER)
 
     def evaluate_held_out(self, file: str) -> None:
+        """Write the evaluated held-out rows, unless the metric gives nothing for any of them."""
         if not self.rows:
             return
-        title = Path(file).stem
         with self.clock("before and after"):
             evaluated = evaluate(
-                self.trainer, self.rows, self.metric, self.samples, title, self.complete
+                self.trainer,
+                self.rows,
+                self.metric,
+                self.samples,
+                title=Path(file).stem,
+                complete=self.complete,
+                with_rewards=self.is_our_trainer,
             )
-        if self.trainer.is_world_process_zero():
+        is_main = self.trainer.is_world_process_zero()
+        if not any(row["metrics"] for row in evaluated):
+            self.rows = []
+            if is_main:
+                print("warning: the metric gives nothing for any held-out row.", flush=True)
+        elif is_main:
             files.write_rows(self.folder / file, evaluated)
             if file == files.BEFORE:
                 print(comparison_table(summarize(evaluated), None, None), flush=True)
@@ -145,32 +160,61 @@ class Watch(TrainerCallback):
         if not self.validation_rows:
             return {}
         with self.clock("validation"):
-            shares = validate(self.trainer, self.validation_rows, self.metric, self.complete)
+            shares = validate(
+                self.trainer,
+                self.validation_rows,
+                self.metric,
+                self.complete,
+                with_rewards=self.is_our_trainer,
+            )
         # TRL's own `log` would write the completions of this step a second time.
         transformers.Trainer.log(self.trainer, dict(shares))
         return {f"eval_{name}": share for name, share in shares.items()}
 
     def observe(
-        self, rows: list[dict], completions: list, amounts: list | None, are_rewards: bool = False
+        self, rows: list[dict], completions: list, advantages: list[float]
     ) -> dict[str, float]:
         """Apply the metric to this rank's training completions; return the values to log.
 
+        All ranks must call this method together.
+        """
+        measured = self.measure(rows, completions)
+        return {} if measured is None else self.figures(measured, advantages)
+
+    def measure(self, rows: list[dict], completions: list) -> list[Measured] | None:
+        """Apply the metric to this rank's training completions; None where no step is due."""
+        step = self.trainer.state.global_step
+        if not self.metric_steps or step < self.next_step:
+            return None
+        self.next_step = (step // self.metric_steps + 1) * self.metric_steps
+        return [
+            measure_or_fail(self.metric, row, completion_text(completion))
+            for row, completion in zip(rows, completions, strict=True)
+        ]
+
+    def figures(
+        self,
+        measured: list[Measured],
+        amounts: list[float | None] | None,
+        are_rewards: bool = False,
+    ) -> dict[str, float]:
+        """The values to log for this rank's completions; all ranks call this method together.
+
         `amounts` are the advantages of the completions, or their total rewards if `are_rewards`;
-        None if neither is known. All ranks must call this method together.
+        None if neither is known.
         """
         args, state = self.trainer.args, self.trainer.state
-        if not self.metric_steps or state.global_step < self.next_step:
-            return {}
-        self.next_step = (state.global_step // self.metric_steps + 1) * self.metric_steps
-        outcomes = list(map(self.metric, rows, map(completion_text, completions)))
         if self.trainer.accelerator.num_processes > 1:
-            outcomes, amounts = gather_object(outcomes), amounts and gather_object(amounts)
+            measured, amounts = gather_object(measured), amounts and gather_object(amounts)
         if amounts and are_rewards:
             scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
             amounts = advantages_of(amounts, args.num_generations, scale)
+        outcomes = [outcome for outcome, _ in measured]
         every = max(self.metric_steps, state.logging_steps)
         looks = -(-state.max_steps // every) * len(independent_metrics(metric_names(outcomes)))
-        return figures(outcomes, amounts, args.num_generations, state.log_history, looks)
+        logged = figures(outcomes, amounts, args.num_generations, state.log_history, looks)
+        failed = fmean(failure is not None for _, failure in measured)
+        return logged | ({"errors/metric": failed} if failed else {})
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
         """Warn once if the reward rises while it pushes an independent metric down."""
@@ -196,47 +240,53 @@ class Watch(TrainerCallback):
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     """Wrap the rewards of a TRL trainer, so that `watched` sees the completions and scores.
 
-    TRL calls one reward after the other with the same completions. After the last plain reward all
-    scores of a generation are known, unless some reward is a model or async.
+    TRL calls one reward after the other with the same completions: the metric reads them before the
+    first plain reward. After the last one all scores of a generation are known, unless some reward
+    is a model or async.
     """
     rewards, args = trainer.reward_funcs, trainer.args
     plain = [
-        i
-        for i, reward in enumerate(rewards)
+        place
+        for place, reward in enumerate(rewards)
         if not (reward_of(reward).is_model or reward_of(reward).is_async)
     ]
     aggregation = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
     all_known = len(plain) == len(rewards) and aggregation == "sum_then_normalize"
     weights = args.reward_weights or [1.0] * len(rewards)
     scores: dict[int, list[float | None]] = {}
+    measured: list[Measured] | None = None
 
-    def observed(i: int, reward: Callable) -> Callable:
+    def observed(place: int, reward: Callable) -> Callable:
         @functools.wraps(reward)
         def call(prompts, completions, log_metric, **columns):
-            scores[i] = reward(
+            nonlocal measured
+            if place == plain[0]:
+                lists = {name: of for name, of in columns.items() if isinstance(of, list)}
+                rows = [
+                    {"prompt": prompt, **{name: of[i] for name, of in lists.items()}}
+                    for i, prompt in enumerate(prompts)
+                ]
+                measured = watched.measure(rows, completions) if trainer.model.training else None
+            scores[place] = reward(
                 prompts=prompts, completions=completions, log_metric=log_metric, **columns
             )
-            if i == plain[-1] and trainer.model.training:
-                of_rows = {"prompt": prompts}
-                of_rows |= {name: of for name, of in columns.items() if isinstance(of, list)}
-                rows = [
-                    {name: of[at] for name, of in of_rows.items()} for at in range(len(prompts))
-                ]
+            if place == plain[-1] and measured is not None:
                 totals = None
                 if all_known:
-                    of_rewards = [scores[place] for place in plain]
+                    of_rewards = [scores[each] for each in plain]
                     totals = [_total(weights, row) for row in zip(*of_rewards, strict=True)]
-                for name, value in watched.observe(rows, completions, totals, True).items():
+                for name, value in watched.figures(measured, totals, are_rewards=True).items():
                     log_metric(name, value)
-            return scores[i]
+            return scores[place]
 
         return call
 
-    for i in plain:
-        rewards[i] = observed(i, rewards[i])
+    for place in plain:
+        rewards[place] = observed(place, rewards[place])
 
 
 def _total(weights: list[float], scores: tuple[float | None, ...]) -> float | None:
+    """The weighted sum of a completion's scores, as TRL adds them; None where none is known."""
     known = [w * float(s) for w, s in zip(weights, scores, strict=True) if s is not None]
     return sum(known) if known else None
 

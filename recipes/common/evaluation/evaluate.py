@@ -3,6 +3,7 @@
 Every evaluation uses the same rows, the same decoding and the rewards of training.
 """
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from accelerate.utils import gather_object
 from tqdm import tqdm
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.metrics import Metric, by_reward, measure_or_fail, warn_once
+from recipes.common.evaluation.metrics import Metric, by_reward, measure_or_fail
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
 from rewards import Reward, reward_of
-from rewards.boundary import contained, describe, score
+from rewards.boundary import contained, score
 
 Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout for each row
 
@@ -28,10 +29,12 @@ def evaluate(
     samples: int = 0,
     title: str = "evaluating",
     complete: Complete | None = None,
+    with_rewards: bool = True,
 ) -> list[dict[str, Any]]:
     """Complete every row greedily and `samples` times at random; score the completions.
 
-    `trainer` is the GRPOTrainer of recipes/common/trainer.py; a trainer of TRL needs `complete`.
+    `trainer` is the GRPOTrainer of recipes/common/trainer.py. A trainer of TRL needs `complete` and
+    `with_rewards=False`: its rewards may raise.
 
     Every rank returns one mapping for each row, in the order of `rows`, with `row`, `prompt`,
     `answer`, `completion`, `tokens`, `truncated`, `metrics` and `rewards`. With `samples` > 0 it
@@ -46,8 +49,10 @@ def evaluate(
     # Under ZeRO-3 every rank must generate equally often: a rank without a batch repeats the last
     # batch, and `by_row` drops the duplicates.
     rounds = -(-len(starts) // world_size)
+    rewards = list(map(reward_of, trainer.reward_funcs))
     # Reward models are left out: only TRL holds their tokenizers.
-    rewards = [reward for reward in map(reward_of, trainer.reward_funcs) if not reward.is_model]
+    called = [reward for reward in rewards if with_rewards and not reward.is_model]
+    loop = getattr(trainer, "async_loop", None)  # on which async rewards run in training
     was_training, evaluated = trainer.model.training, []
     trainer.model.eval()
     with contained("evaluate"):  # tools, which draw random numbers too, run inside
@@ -58,8 +63,8 @@ def evaluate(
             filled = batch + batch[-1:] * missing
             rollouts = complete(filled)[: len(batch)]
             results = measured(batch, rollouts, metric, rewards)
-            for result, amounts in zip(results, scored(batch, rollouts, rewards), strict=True):
-                result["rewards"] = amounts
+            for result, scores in zip(results, scored(batch, rollouts, called, loop), strict=True):
+                result["rewards"] = scores
             for draw in range(samples):
                 # One seed for each batch and draw, on whatever rank; the primes keep seeds apart.
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
@@ -103,36 +108,34 @@ def measured(
 
 
 def scored(
-    rows: list[dict], rollouts: list, rewards: list[Reward]
+    rows: list[dict], rollouts: list, rewards: list[Reward], loop: AbstractEventLoop | None
 ) -> list[dict[str, float | None]]:
-    """The scores of each row by reward; None for a reward that fails, of which a warning is shown.
-
-    The guarded rewards of our own trainer do not fail: see `recipes/common/training/guard.py`.
-    """
+    """The scores of each row by the name of the reward."""
     columns = rows
     if rollouts[0].environment is not None:  # TRL passes environments to a reward as a column
         environments = [{"environments": rollout.environment} for rollout in rollouts]
         columns = [row | own for row, own in zip(rows, environments, strict=True)]
     completions = [rollout.completion for rollout in rollouts]
     token_ids = [rollout.token_ids for rollout in rollouts]
-    scores_of_rows: list[dict[str, float | None]] = [{} for _ in rows]
+    scores: list[dict[str, float | None]] = [{} for _ in rows]
     for reward in rewards:
-        try:
-            amounts = score(reward, columns, completions, token_ids)
-        except (Exception, SystemExit) as error:
-            warn_once(f"reward {reward.name!r} could not score held-out rows: {describe(error)}")
-            amounts = [None] * len(rows)
-        for scores, amount in zip(scores_of_rows, amounts, strict=True):
-            scores[reward.name] = amount
-    return scores_of_rows
+        amounts = score(reward, columns, completions, token_ids, loop)
+        for scores_of_row, amount in zip(scores, amounts, strict=True):
+            scores_of_row[reward.name] = amount
+    return scores
 
 
 def validate(
-    trainer: GRPOTrainer, rows: list[dict], metric: Metric, complete: Complete
+    trainer: GRPOTrainer,
+    rows: list[dict],
+    metric: Metric,
+    complete: Complete,
+    with_rewards: bool = True,
 ) -> dict[str, float]:
     """Evaluate the validation rows, add a line to the curve, and return the values to log."""
     step = trainer.state.global_step
-    evaluated = evaluate(trainer, rows, metric, title=f"validation, step {step}", complete=complete)
+    title = f"validation, step {step}"
+    evaluated = evaluate(trainer, rows, metric, 0, title, complete, with_rewards)
     if trainer.is_world_process_zero():
         add_line(Path(trainer.args.output_dir), validation_line(step, evaluated))
     summary = summarize(evaluated)

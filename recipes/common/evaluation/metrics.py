@@ -16,11 +16,12 @@ from rewards.gsm8k import score_gsm8k
 from rewards.text import answer_part
 
 Metric = Callable[[dict, str], dict[str, bool]]
+Measured = tuple[dict[str, bool], str | None]  # what a metric gives, and how it failed, if it did
 
 logger = logging.getLogger(__name__)
 
 
-def measure_or_fail(metric: Metric, row: dict, text: str) -> tuple[dict[str, bool], str | None]:
+def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
     """The metrics of a completion, and what went wrong if the metric failed, else None.
 
     Where the metric fails on the completion and not on an empty one, the completion is at fault and
@@ -32,7 +33,7 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> tuple[dict[str, boo
     except (Exception, SystemExit) as error:
         failure = describe(error)
     name = getattr(metric, "__name__", type(metric).__name__)
-    warn_once(f"metric {name!r} failed on a completion: {failure}")
+    _warn_once(f"metric {name!r} failed on a completion: {failure}")
     try:
         return measure(metric, row, ""), failure
     except (Exception, SystemExit):
@@ -40,7 +41,7 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> tuple[dict[str, boo
 
 
 @functools.cache
-def warn_once(message: str) -> None:
+def _warn_once(message: str) -> None:
     """Log a warning, once for each message."""
     logger.warning(message)
 

@@ -1,0 +1,224 @@
+"""A script with `watch` trains as without it: the same weights and logs, whatever it is made of."""
+
+import asyncio
+import functools
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+import trl
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import TrainerCallback
+
+from recipes.common.watch import watch
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+CHAT = [{"prompt": [{"role": "user", "content": f"{i} + 1 ="}], "gold": "8"} for i in range(8)]
+PLAIN = [{"prompt": f"Row {i}:", "gold": "8"} for i in range(8)]
+SETTINGS = {
+    "num_generations": 4, "per_device_train_batch_size": 8, "max_steps": 2, "bf16": False,
+    "use_cpu": True, "max_completion_length": 6, "logging_steps": 1, "save_strategy": "no",
+    "report_to": "none", "eval_steps": 1, "learning_rate": 1e-2, "disable_tqdm": True,
+}  # fmt: skip
+
+
+def text_of(completion):
+    return completion if isinstance(completion, str) else completion[0]["content"]
+
+
+def letters(completions, **kwargs):
+    return [float(len(set(text_of(completion)))) for completion in completions]
+
+
+def vowels(completions, **kwargs):
+    texts = map(text_of, completions)
+    return [None if text.startswith("a") else 1.0 * text.count("e") for text in texts]
+
+
+async def later(completions, **kwargs):
+    await asyncio.sleep(0)
+    return letters(completions)
+
+
+def drawing(completions, **kwargs):
+    draws = (random.random(), np.random.rand(), torch.rand(1).item())
+    return [score + sum(draws) * i for i, score in enumerate(letters(completions))]
+
+
+def forging(completions, gold, log_extra, log_metric, **kwargs):
+    log_metric("forged", 1.0)
+    log_extra("gold", gold)
+    scores = letters(completions)
+    for completion, answer in zip(completions, gold, strict=True):
+        completion[0]["content"] += answer
+    return scores
+
+
+def returns_an_array(completions, **kwargs):
+    return np.array(letters(completions))
+
+
+def scaled(completions, factor, **kwargs):
+    return [factor * score for score in letters(completions)]
+
+
+class Curriculum:
+    """Gives less the more often it was called."""
+
+    def __init__(self):
+        self.calls, self.draws = [], random.Random(0)
+
+    def __call__(self, completions, **kwargs):
+        self.calls.append(len(completions))
+        draws = [self.draws.random() for _ in completions]
+        return [d + s / len(self.calls) for d, s in zip(draws, letters(completions), strict=True)]
+
+
+class Later(Curriculum):
+    """One for each of whose loops there is a lock."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = None
+
+    async def __call__(self, completions, **kwargs):
+        self.lock = self.lock or asyncio.Queue(1)
+        await self.lock.put(1)
+        waiting = asyncio.create_task(self.lock.put(2))  # waits, and so binds the queue to its loop
+        await asyncio.sleep(0)
+        await self.lock.get()
+        await waiting
+        await self.lock.get()
+        return super().__call__(completions)
+
+
+class Drawing(TrainerCallback):
+    """A callback of the script, which draws from the trainer's random states."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        torch.rand(1), random.random()
+
+
+def counted(row, text):
+    return {"letters": len(set(text)) % 2 == 1, "gold": row["gold"] in text}
+
+
+def draws(row, text):
+    random.seed(7), np.random.seed(7), torch.manual_seed(7)
+    return {"drawn": random.random() + torch.rand(1).item() > 1.0}
+
+
+def forks(row, text):
+    os.fork()
+    return counted(row, text)
+
+
+def changes(row, text):
+    return {"gold": row.pop("gold") in text, "prompt": not row["prompt"].clear()}
+
+
+def fails_on_some(row, text):
+    return {"right": bool(text) and text[0] == text[5]}
+
+
+def exits(row, text):
+    raise SystemExit("no metric")
+
+
+def returning(value):
+    return lambda row, text: value
+
+
+SCRIPTS = {
+    "a function": {},
+    "two rewards with weights": {"rewards": [letters, vowels], "reward_weights": [1.0, 0.5]},
+    "an async function": {"rewards": [later]},
+    "an async one between others": {"rewards": [letters, later, vowels]},
+    "a class that remembers": {"rewards": Curriculum},
+    "an async class that remembers": {"rewards": Later},
+    "a partial": {"rewards": [functools.partial(scaled, factor=2.0)]},
+    "an array": {"rewards": [returns_an_array]},
+    "a reward that draws": {"rewards": [drawing]},
+    "a reward that forges": {"rewards": [forging, letters], "rows": CHAT},
+    "a metric that draws": {"metric": draws},
+    "a metric that forks": {"metric": forks},
+    "a metric that changes its row": {"metric": changes, "rows": CHAT},
+    "a metric that fails on some": {"metric": fails_on_some},
+    "a metric that exits": {"metric": exits},
+    "None": {"metric": returning(None)},
+    "no metric": {"metric": returning({})},
+    "a bare bool": {"metric": returning(True)},
+    "a float": {"metric": returning({"right": 1.0})},
+    "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},
+    "two iterations": {"num_iterations": 2},
+    "accumulation": {"gradient_accumulation_steps": 2, "steps_per_generation": 4},
+    "a reference model": {"beta": 0.1},
+    "other advantages": {
+        "rewards": [letters, vowels], "scale_rewards": "batch",
+        "multi_objective_aggregation": "normalize_then_sum",
+    },
+    "evaluations of its own": {"eval_strategy": "steps", "eval_dataset": True},
+    "a callback of its own": {"callbacks": [Drawing()]},
+    "checkpoints": {"save_strategy": "steps", "save_steps": 1, "log_completions": True},
+}  # fmt: skip
+
+
+def trained(model, folder, script: dict, is_watched: bool) -> trl.GRPOTrainer:
+    script = {"rewards": [letters], "metric": counted, "rows": PLAIN, **script}
+    rewards, metric, rows = (script.pop(name) for name in ("rewards", "metric", "rows"))
+    parts = {name: script.pop(name) for name in ("peft_config", "callbacks") if name in script}
+    if script.pop("eval_dataset", False):
+        parts["eval_dataset"] = Dataset.from_list(rows[:4])
+    trainer = trl.GRPOTrainer(
+        str(model),
+        rewards() if isinstance(rewards, type) else list(rewards),
+        args=trl.GRPOConfig(str(folder), **{**SETTINGS, **script}),
+        train_dataset=Dataset.from_list(rows),
+        **parts,
+    )
+    if is_watched:
+        watch(trainer, rows[:2], metric, rows[2:4])
+    trainer.train()
+    return trainer
+
+
+def log_of(trainer: trl.GRPOTrainer) -> list[dict]:
+    """What the steps logged, without times."""
+    times = ("time", "runtime", "per_second")
+    return [
+        {name: value for name, value in entry.items() if not name.endswith(times)}
+        for entry in trainer.state.log_history
+        if not any(name.startswith("validation/") for name in entry)
+    ]
+
+
+@pytest.fixture(scope="module")
+def stock_trainer(model, tmp_path_factory):
+    """Train a script without `watch`; scripts that differ in the metric alone share a training."""
+    trainers = {}
+
+    def trainer_of(script: dict) -> trl.GRPOTrainer:
+        parts = {name: part for name, part in script.items() if name != "metric"}
+        if repr(parts) not in trainers:
+            folder = tmp_path_factory.mktemp("stock")
+            trainers[repr(parts)] = trained(model, folder, parts, is_watched=False)
+        return trainers[repr(parts)]
+
+    return trainer_of
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_script_trains_with_watch_as_without_it(model, tmp_path, stock_trainer, script):
+    stock, watched = stock_trainer(script), trained(model, tmp_path, script, is_watched=True)
+    expected, log = log_of(stock), log_of(watched)
+    assert len(log) == len(expected) and expected[0]["grad_norm"] > 0.0
+    for entry, stock_entry in zip(log, expected, strict=True):
+        logged = {name: entry.get(name) for name in stock_entry}
+        assert repr(logged) == repr(stock_entry)  # NaN equals NaN
+    weights = watched.model.state_dict()
+    for name, weight in stock.model.state_dict().items():
+        assert torch.equal(weight, weights[name]), name
+    assert (tmp_path / "report.html").is_file()
