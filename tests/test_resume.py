@@ -65,7 +65,7 @@ def run(place: Path, tmp_path: Path) -> Path:
     shutil.copytree(place, tmp_path / "place")
     folder = tmp_path / "place" / "whole"
     after = "summary.json report.html table.txt model.safetensors trainer_state.json " + AFTER
-    for name in [*after.split(), "checkpoint-4/trainer_state.json"]:
+    for name in [*after.split(), "checkpoint-4/manifest.json"]:
         (folder / name).unlink()
     config = folder / "run_config.json"  # the copy is at another place
     config.write_text(config.read_text().replace(str(place), str(folder.parent)))
@@ -82,7 +82,7 @@ def test_a_run_cut_short_in_a_save_and_then_in_its_evaluation_ends_as_the_whole_
         patch.setattr("recipes.common.watch.evaluate", interrupted)
         train(run, monkeypatch)
     printed = capsys.readouterr()
-    assert f"{run / 'checkpoint-4'} was cut short (trainer_state.json is missing" in printed.err
+    assert f"{run / 'checkpoint-4'} is not whole (manifest.json, its last file" in printed.err
     assert f"Resuming from {run / 'checkpoint-2'}." in printed.out
     assert "Training from step 3 to 4" in printed.out
     train(run, monkeypatch)

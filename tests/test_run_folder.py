@@ -13,11 +13,17 @@ from recipes.common.checks.run_folder import (
     differences,
     identity_of,
     open_run_folder,
-    why_not_whole,
 )
 from recipes.common.report import record
 from recipes.common.report.record import push
-from recipes.common.utils.run_files import read_json, write_json
+from recipes.common.utils.run_files import (
+    read_config,
+    read_json,
+    read_log,
+    why_not_whole,
+    write_json,
+    write_manifest,
+)
 from rewards import load_reward
 
 DIGESTS = {"training rows": "1", "held-out rows": "2", "model": "3", "the code of 'a'": "4"}
@@ -27,6 +33,7 @@ RECORD = {"seed": 0, "engine": "one process", "versions": {"torch": "2.8"}, "dig
 OPTIONS = {
     "fresh": False, "accept_changed": [], "resume_from_checkpoint": None, "sync_ref_model": False,
     "process_index": 0, "world_size": 1, "num_eval_rows": 4, "digests": {},
+    "load_best_model_at_end": False,
 }  # fmt: skip
 
 
@@ -49,13 +56,14 @@ def recorded(folder: Path) -> dict:
     return read_json(folder / "run_config.json")
 
 
-def add_checkpoint(folder: Path, step: int, world_size: int = 1) -> str:
+def add_checkpoint(folder: Path, step: int, **state) -> str:
+    """A whole checkpoint, with a file in a folder of its own as ZeRO and FSDP write them."""
     path = folder / f"checkpoint-{step}"
-    path.mkdir(parents=True)
-    for rank in range(world_size):
-        name = "rng_state.pth" if world_size == 1 else f"rng_state_{rank}.pth"
-        torch.save({"state": step}, path / name)
-    write_json(path / "trainer_state.json", {"global_step": step})
+    (path / "global_step").mkdir(parents=True)
+    for name in ("optimizer.pt", "scheduler.pt", "adapter.safetensors", "global_step/rank_1.pt"):
+        (path / name).write_bytes(b"of step %d" % step)
+    write_json(path / "trainer_state.json", {"global_step": step, **state})
+    write_manifest(path)
     return str(path)
 
 
@@ -130,24 +138,66 @@ def test_a_run_is_resumed_from_its_newest_whole_checkpoint(run, capsys):
     newest = add_checkpoint(run, 10)
     (run / "checkpoint-11").mkdir()
     assert start(run) == newest
-    assert f"{run / 'checkpoint-11'} was cut short" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert f"{run / 'checkpoint-11'} is not whole (manifest.json, its last file, is" in printed
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("file", "content", "reason"),
     [
-        ("trainer_state.json", None),  # transformers writes it last: the save was cut short
-        ("trainer_state.json", b'{"global_step": 7}'),  # of another checkpoint
-        ("rng_state_1.pth", None),  # the second rank was slower
+        ("manifest.json", None, "manifest.json, its last file, is missing"),  # cut short
+        ("manifest.json", b"[]", "manifest.json is damaged"),
+        ("optimizer.pt", None, "optimizer.pt is missing"),
+        ("scheduler.pt", None, "scheduler.pt is missing"),
+        ("adapter.safetensors", None, "adapter.safetensors is missing"),
+        ("adapter.safetensors", b"of step 9", "adapter.safetensors has another size"),
+        ("adapter.safetensors", b"of step 11", "adapter.safetensors has another content"),
+        ("global_step/rank_1.pt", b"of step 1x", "global_step/rank_1.pt has another content"),
+        ("trainer_state.json", b"{", "trainer_state.json is damaged"),
     ],
 )
-def test_a_checkpoint_that_was_cut_short_is_not_whole(file, content, tmp_path):
-    path = Path(add_checkpoint(tmp_path, 10, world_size=2))
-    assert why_not_whole(path, world_size=2) is None
-    (path / file).unlink()
-    if content is not None:
-        (path / file).write_bytes(content)
-    assert file in why_not_whole(path, world_size=2)
+def test_a_checkpoint_with_a_file_missing_or_changed_is_passed_over_and_the_file_named(
+    file, content, reason, run, capsys
+):
+    newest = Path(add_checkpoint(run, 10))
+    assert why_not_whole(newest) is None
+    (newest / file).unlink() if content is None else (newest / file).write_bytes(content)
+    assert reason in why_not_whole(newest)
+    assert start(run) == str(run / "checkpoint-5")
+    printed = capsys.readouterr()
+    assert f"{newest} is not whole" in printed.err and reason in printed.err
+    assert f"Resuming from {run / 'checkpoint-5'}." in printed.out
+    assert refused(run, resume_from_checkpoint=str(newest)) == 2, "what is asked for is not passed"
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_whole(run):
+    (run / "checkpoint-5").rename(run / "checkpoint-50")
+    assert why_not_whole(run / "checkpoint-50") == "trainer_state.json is of step 5"
+
+
+def test_a_run_whose_only_checkpoint_was_damaged_does_not_begin_anew_in_silence(run, capsys):
+    (run / "checkpoint-5" / "optimizer.pt").unlink()
+    assert refused(run) == 2
+    assert "no checkpoint in" in (printed := capsys.readouterr().out)
+    assert "optimizer.pt is missing" in printed and "--fresh to begin at step 0" in printed
+    (run / "checkpoint-5" / "manifest.json").unlink()  # never whole: nothing is lost
+    assert start(run) is None
+
+
+def test_the_best_checkpoint_must_be_whole_where_the_run_ends_with_it(run, capsys):
+    add_checkpoint(run, 10, best_model_checkpoint="elsewhere/run/checkpoint-5")
+    (run / "checkpoint-5" / "adapter.safetensors").unlink()
+    assert start(run) == str(run / "checkpoint-10")
+    assert refused(run, load_best_model_at_end=True) == 2
+    assert "checkpoint-5, the best checkpoint so far, is not whole" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("read", [read_config, read_log])
+def test_a_file_of_a_run_that_holds_a_list_is_damaged(read, run):
+    for name in ("run_config.json", "trainer_state.json"):
+        (run / name).write_text("[1]")
+    with pytest.raises(ValueError, match="is damaged: it holds no mapping"):
+        read(run)
 
 
 def test_a_file_of_completions_that_a_kill_cut_short_is_written_again(run):
@@ -224,7 +274,7 @@ EVALUATED, RUN = "evaluation/before.jsonl", "run_config.json"
         (RUN, None, "is not empty and not a run"),
         (EVALUATED, '{"a": ', f"{EVALUATED} is damaged"),
         (RUN, '{"a": ', f"{RUN} is damaged"),
-        (RUN, "[1]", f"{RUN} is damaged: it holds no mapping of settings"),
+        (RUN, "[1]", f"{RUN} is damaged: it holds no mapping"),
     ],
 )
 def test_a_file_that_nothing_can_make_again_must_be_whole(name, content, message, run, capsys):

@@ -388,6 +388,12 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     # --- The update, and evaluation
 
+    def _save_checkpoint(self, model, trial):
+        from recipes.common.training.checkpoint import manifest_at_the_end
+
+        with manifest_at_the_end(self, trial):
+            super()._save_checkpoint(model, trial)
+
     def training_step(self, *args, **kwargs):
         with self.phase("updating"):
             return super().training_step(*args, **kwargs)

@@ -15,7 +15,6 @@ import inspect
 import json
 import os
 import sys
-import zipfile
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
@@ -50,7 +49,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
     dtype = None
     if not recipe.fresh:
         with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
-            dtype = _recorded(Path(training.output_dir)).get("dtype")
+            dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
         announce(f"dtype: {dtype}, {times:.1f} times as fast here as the other (dtype: fastest)")
@@ -101,15 +100,7 @@ def _decide(
             f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
-    old = _recorded(folder)
-    checkpoint = None
-    for path in files.checkpoints(folder):  # the newest first
-        reason = why_not_whole(path, training.world_size)
-        if reason is None:
-            checkpoint = path
-            break
-        print(f"warning: {path} was cut short ({reason}). Passing over it.", file=sys.stderr)
-    step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+    old = files.read_json(folder / files.RECORD, {})
     if files.checkpoints(folder) or (folder / files.SUMMARY).is_file():
         record = _same_run(recipe, folder, old, record)
     elif (folder / files.EVALUATION).is_dir() and differences(old, record).keys() - CHANGEABLE:
@@ -119,7 +110,9 @@ def _decide(
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
         return True, None
+    checkpoint = _newest_whole(folder, training)
     _check_resumable(recipe, training, folder, checkpoint)
+    step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     for file in files.completion_files(folder):
         if int(file.stem.rpartition("_")[2]) > step:
             file.unlink()  # the resumed run writes this step again
@@ -128,12 +121,35 @@ def _decide(
     return False, str(checkpoint) if checkpoint else None
 
 
-def _recorded(folder: Path) -> dict[str, Any]:
-    """The record of a folder, empty if there is none; ValueError if it is damaged."""
-    record = files.read_json(folder / files.RECORD, {})
-    if not isinstance(record, dict):
-        raise ValueError(f"{folder / files.RECORD} is damaged: it holds no mapping of settings.")
-    return record
+def _newest_whole(folder: Path, training: GRPOConfig) -> Path | None:
+    """The newest checkpoint that is whole; None if no save was ever completed.
+
+    Says which newer ones are passed over, and why. ValueError if one was damaged after its save and
+    none is whole, or if a checkpoint that the settings or the best model need is not whole.
+    """
+    asked, damaged = training.resume_from_checkpoint, []
+    for path in files.checkpoints(folder):
+        reason = files.why_not_whole(path)
+        if reason is None:
+            best = files.read_json(path / files.STATE, {}).get("best_model_checkpoint")
+            best = folder / Path(best).name if best and training.load_best_model_at_end else path
+            if reason := files.why_not_whole(best):
+                raise ValueError(
+                    f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or "
+                    "give --fresh."
+                )
+            return path
+        if asked and Path(asked).name == path.name:
+            raise ValueError(f"{path} is not whole: {reason}. Leave out resume_from_checkpoint.")
+        print(f"warning: {path} is not whole ({reason}). Passing over it.", file=sys.stderr)
+        if (path / files.MANIFEST).is_file():
+            damaged.append(f"{path}: {reason}")
+    if damaged:
+        raise ValueError(
+            f"no checkpoint in {folder} is whole ({'; '.join(damaged)}). Restore one, or give "
+            "--fresh to begin at step 0."
+        )
+    return None
 
 
 def _same_run(
@@ -154,9 +170,11 @@ def _same_run(
             "resume it, use another output_dir, or --fresh to move it aside."
             f"{hint if code.intersection(wrong) else ''}"
         )
-    was, now = old.get("versions") or {}, new["versions"]
+    versions = old.get("versions") or {}
     others = [
-        f"{name} {was[name]} -> {now.get(name)}" for name in was if was[name] != now.get(name)
+        f"{name} {version} -> {new['versions'].get(name)}"
+        for name, version in versions.items()
+        if version != new["versions"].get(name)
     ]
     if others:
         print(f"warning: other versions than at the start: {', '.join(others)}.")
@@ -169,25 +187,6 @@ def _same_run(
         else:
             record[name] = new[name]
     return record
-
-
-def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
-    """Why a checkpoint cannot be resumed; None if it is complete.
-
-    transformers writes trainer_state.json last, and each rank writes its own random state at its
-    own time. So an interrupted save lacks at least one of these files.
-    """
-    ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
-    for name in ranks if world_size > 1 else ["rng_state.pth"]:
-        if not zipfile.is_zipfile(checkpoint / name):
-            return f"{name} is missing or cut short"
-    try:
-        step = files.read_json(checkpoint / files.STATE, {}).get("global_step")
-    except ValueError as damage:
-        return str(damage)
-    if step is None:
-        return f"{files.STATE} is missing"
-    return None if checkpoint.name == f"checkpoint-{step}" else f"{files.STATE} is of step {step}"
 
 
 def _check_resumable(

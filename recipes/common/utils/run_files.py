@@ -1,5 +1,6 @@
 """The run folder: the names of its files, and functions that read and write them."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ VALIDATION = "evaluation/validation.jsonl"  # a line for each evaluation of the 
 COMPLETIONS = "completions"  # TRL's parquet files, one for each logged step
 CHECKPOINTS = "checkpoint-*"
 STATE = "trainer_state.json"  # the Trainer's log
+MANIFEST = "manifest.json"  # of a checkpoint: the size and the digest of each of its files
 SUMMARY = "summary.json"  # a run with this, TABLE and REPORT is finished
 TABLE = "table.txt"
 CURVES = "curves.png"
@@ -46,11 +48,20 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """Read JSON; return `default` if the file is missing, raise ValueError if it is damaged."""
+    """Read JSON; return `default` if the file is missing.
+
+    ValueError if the file is damaged: if it is no JSON, or of another type than `default`.
+    """
+    if not path.is_file():
+        return default
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
-    except ValueError as error:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
+    if default is not None and type(value) is not type(default):
+        wanted = "mapping" if isinstance(default, dict) else "list"
+        raise ValueError(f"{path} is damaged: it holds no {wanted}.")
+    return value
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -68,9 +79,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Read the settings of a run; FileNotFoundError if no run was started in this folder."""
-    record = read_json(run / RECORD)
-    if record is None:
+    """Read the settings of a run; FileNotFoundError if no run was started in this folder.
+
+    ValueError if the record is damaged.
+    """
+    record = read_json(run / RECORD, {})
+    if not record:
         raise FileNotFoundError(
             f"{run} holds no {RECORD}: give the output_dir of a run that was started."
         )
@@ -125,11 +139,54 @@ def checkpoints(run: Path) -> list[Path]:
     return [steps[step] for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True)]
 
 
+def write_manifest(checkpoint: Path) -> None:
+    """Write the size and the SHA-256 digest of each file of a checkpoint, as its last file.
+
+    Call it when all processes have written theirs.
+    """
+    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
+    names = [path.relative_to(checkpoint).as_posix() for path in paths]
+    write_json(
+        checkpoint / MANIFEST,
+        {name: _size_and_digest(checkpoint / name) for name in names if name != MANIFEST},
+    )
+
+
+def why_not_whole(checkpoint: Path) -> str | None:
+    """Why a checkpoint cannot be resumed, with the name of the file; None if it is whole.
+
+    *Not covered*: files that a process wrote to the disk of another machine.
+    """
+    try:
+        manifest = read_json(checkpoint / MANIFEST, {})
+        step = read_json(checkpoint / STATE, {}).get("global_step")
+    except ValueError as damage:
+        return str(damage)
+    if not manifest:
+        return f"{MANIFEST}, its last file, is missing: the save was cut short"
+    for name, saved in manifest.items():
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if not isinstance(saved, list) or saved[:1] != [path.stat().st_size]:
+            return f"{name} has another size than when it was saved"
+        if saved != _size_and_digest(path):
+            return f"{name} has another content than when it was saved"
+    return None if checkpoint.name == f"checkpoint-{step}" else f"{STATE} is of step {step}"
+
+
+def _size_and_digest(path: Path) -> list[int | str]:
+    """The size of a file in bytes, and the SHA-256 digest of its content."""
+    with path.open("rb") as file:
+        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+
+
 def read_log(run: Path) -> list[dict[str, float]]:
     """Read the logged training steps of a run, up to its end or else its newest checkpoint."""
     for state in (run / STATE, *(path / STATE for path in checkpoints(run))):
         if state.is_file():
-            return [entry for entry in read_json(state)["log_history"] if "reward" in entry]
+            history = read_json(state, {}).get("log_history", [])
+            return [entry for entry in history if "reward" in entry]
     return []
 
 
