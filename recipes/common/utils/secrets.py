@@ -1,94 +1,124 @@
-"""Secrets: tokens, keys and passwords, blanked wherever a setting or a message leaves the process.
+"""Secrets: tokens, keys and passwords, hidden wherever a setting or a message leaves the process.
 
 A secret is recognized by the name of its setting, option or environment variable; by its value,
 after it was seen under such a name; and by the form of the tokens of some services.
 
-*Not covered*: a secret in another encoding (base64, say), and one of fewer than 8 characters
-that stands in a text without its name.
+*Not covered*: a secret in another encoding (base64, say), one of fewer than 8 characters that
+stands in a text without its name, and likewise a `key` without a digit.
 """
 
 import os
 import re
 from typing import Any
 
-BLANK = "..."
+HIDDEN = "..."
 SHORTEST = 8  # a shorter value may be an ordinary word in a text
 WORDS = (
-    r"(?:token|passw(?:or)?d|secret|credentials?|authorization"
+    r"(?:token|passw(?:or)?d|passphrase|secret|credentials?|authorization"
     r"|(?:api|access|auth|private|secret)[_-]?key)"
 )
-NAME = re.compile(rf"(?:.*[_-])?{WORDS}", re.IGNORECASE)
+NAME = re.compile(rf".*{WORDS}", re.IGNORECASE)
+KEY = re.compile(r"(?:.*[_-])?key", re.IGNORECASE)  # it may also hold the name of a column
 # Tokenizer settings such as eos_token hold a piece of text, not a secret.
 OF_A_TEXT = re.compile(r".*(?:bos|eos|pad|unk|sep|cls|mask|image|video|audio|end|stop)[_-]?token")
 # `name=value` or `name: value` in a text: an option, a setting, a URL parameter, a mapping entry.
+# A bare `key` counts only in quotes or in a URL, as `sorted(rows, key=len)` is no secret.
 NAMED = re.compile(
-    rf"""(?<![\w-])((?:[\w-]*[_-])?{WORDS})(["']?\s*[:=]\s*["']?)([^\s"',;&{{}}()\[\]]+)""",
+    rf"""((?<![\w-])[\w-]*{WORDS}|["'?&](?:[\w-]*[_-])?key)(["']?\s*[:=]\s*)"""
+    r"""("[^"\n]*"|'[^'\n]*'|(?:(?:bearer|basic)\s+)?[^\s"',;&{}()\[\]]+)""",
     re.IGNORECASE,
 )
 IN_AN_ADDRESS = re.compile(r"(://[^\s/:@]*):[^\s/@]+@")
-# Tokens of Hugging Face, OpenAI, GitHub, Slack and Amazon.
-FORMS = re.compile(r"\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-|AKIA)[\w-]{12,}")
+BEARER = re.compile(r"\b(bearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)  # an HTTP header
+# Tokens of Hugging Face, OpenAI, GitHub, GitLab, Slack, Groq, Google and Amazon, and signed JSON.
+FORMS = re.compile(
+    r"\b(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|xox[abeprs]-|gsk_|AIza|AKIA)[\w-]{12,}"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w.-]+"
+)
 _seen: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
     """Whether a setting, an option or an environment variable of this name holds a secret.
 
-    >>> [is_secret(name) for name in ("hub_token", "--api-key", "eos_token", "max_tokens", "key")]
-    [True, True, False, False, False]
+    >>> [is_secret(name) for name in ("hub_token", "--api-key", "key", "eos_token", "max_tokens")]
+    [True, True, True, False, False]
     """
-    return bool(NAME.fullmatch(name)) and not OF_A_TEXT.fullmatch(name.lower())
+    is_named = NAME.fullmatch(name) or KEY.fullmatch(name)
+    return bool(is_named) and not OF_A_TEXT.fullmatch(name.lower())
 
 
 def remember(settings: Any) -> None:
     """Remember the secret values in settings, at any depth, for `hide_secrets` to find in texts."""
     if isinstance(settings, dict):
-        _seen.update(
-            str(of).strip() for name, of in settings.items() if _holds_secret(str(name), of)
-        )
-        settings = list(settings.values())
-    if isinstance(settings, list | tuple):
+        for name, value in settings.items():
+            if _holds_secret(str(name), value):
+                _seen.update(_told_apart(str(name), str(value)))
+            remember(value)
+    elif isinstance(settings, list | tuple):
         for value in settings:
             remember(value)
 
 
 def hide_secrets(value: Any) -> Any:
-    """`value` with its secrets blanked: a text, a mapping, or the words of a command line.
+    """`value` with "..." for its secrets: of a text, a mapping, or the words of a command line.
 
     A value that is not a text, mapping, list or tuple is returned unchanged.
 
-    >>> hide_secrets({"hub_token": "abc", "seed": 1, "judge": {"base_url": "https://me:abc@host/v1"}})
-    {'hub_token': '...', 'seed': 1, 'judge': {'base_url': 'https://me:...@host/v1'}}
+    >>> hide_secrets({"hub_token": "abc", "seed": 1, "judge": {"url": "https://me:abc@host/v1"}})
+    {'hub_token': '...', 'seed': 1, 'judge': {'url': 'https://me:...@host/v1'}}
     >>> hide_secrets(["--hub_token", "abc", "--hub-token=abc", "--seed", "1"])
     ['--hub_token', '...', '--hub-token=...', '--seed', '1']
     >>> hide_secrets("{'api_key': 'abc'} is no mapping of https://host/v1?token=abc&n=2")
     "{'api_key': '...'} is no mapping of https://host/v1?token=...&n=2"
     """
+    values = set(_seen)
+    for name, of_environment in os.environ.items():
+        if is_secret(name):
+            values |= _told_apart(name, of_environment)
+    return _without(sorted(values, key=len, reverse=True), value)
+
+
+def _without(secrets: list[str], value: Any) -> Any:
+    """`value` without these secrets, the longest first, and without those known by name or form."""
     if isinstance(value, str):
-        return _blank_text(value)
+        for secret in secrets:
+            value = value.replace(secret, HIDDEN)
+        value = NAMED.sub(_hide_named, value)
+        value = BEARER.sub(rf"\1{HIDDEN}", IN_AN_ADDRESS.sub(rf"\1:{HIDDEN}@", value))
+        return FORMS.sub(HIDDEN, value)
     if isinstance(value, dict):
         return {
-            name: BLANK if _holds_secret(str(name), of) else hide_secrets(of)
-            for name, of in value.items()
+            name: HIDDEN if _holds_secret(str(name), content) else _without(secrets, content)
+            for name, content in value.items()
         }
     if type(value) not in (list, tuple):
         return value
-    blanked = []
+    words = []
     for before, word in zip([None, *value], value, strict=False):
         is_option = isinstance(before, str) and before.startswith("--") and "=" not in before
-        blanked.append(BLANK if is_option and _holds_secret(before, word) else hide_secrets(word))
-    return type(value)(blanked)
+        is_hidden = is_option and _holds_secret(before, word)
+        words.append(HIDDEN if is_hidden else _without(secrets, word))
+    return type(value)(words)
+
+
+def _hide_named(match: re.Match) -> str:
+    """The match of `NAMED` with "..." for its value, unless the name is none of a secret."""
+    name, between, value = match.groups()
+    if not is_secret(name.lstrip("\"'?&")):
+        return match[0]
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{name}{between}{quote}{HIDDEN}{quote}"
 
 
 def _holds_secret(name: str, value: Any) -> bool:
+    """Whether a setting of this name and value is a secret; an empty value is none."""
     is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
     return is_value and value != "" and is_secret(name)
 
 
-def _blank_text(text: str) -> str:
-    of_environment = {value.strip() for name, value in os.environ.items() if is_secret(name)}
-    for value in sorted(_seen | of_environment, key=len, reverse=True):
-        if len(value) >= SHORTEST:
-            text = text.replace(value, BLANK)
-    text = NAMED.sub(lambda m: m[1] + m[2] + (BLANK if is_secret(m[1]) else m[3]), text)
-    return FORMS.sub(BLANK, IN_AN_ADDRESS.sub(rf"\1:{BLANK}@", text))
+def _told_apart(name: str, value: str) -> set[str]:
+    """The secret of this name, if a text can hold it by no accident: long, and no ordinary word."""
+    value = value.strip()
+    is_word = KEY.fullmatch(name) and not NAME.fullmatch(name) and not re.search(r"\d", value)
+    return set() if is_word or len(value) < SHORTEST else {value}
