@@ -1,6 +1,7 @@
 """Questions of one's own: every kind of file gives the same rows; none is on both sides."""
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -28,14 +29,15 @@ def write(path: Path, items: list[dict]) -> Path:
             path.write_text("".join(json.dumps(item) + "\n" for item in items))
         case ".json":
             path.write_text(json.dumps(items))
-        case ".csv":
-            pd.DataFrame(items).to_csv(path, index=False)
+        case ".csv" | ".tsv":
+            separator = "," if path.suffix == ".csv" else "\t"
+            pd.DataFrame(items).to_csv(path, index=False, sep=separator)
         case ".parquet":
             pd.DataFrame(items).to_parquet(path)
     return path
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".parquet"])
+@pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
 @pytest.mark.parametrize("answers", [["7", "007", "NA"], [0.5, 1.5]])
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
     items = [{"question": f"Which,\n{n}?", "answer": answer} for n, answer in enumerate(answers)]
@@ -51,10 +53,114 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
         (r"So \boxed{1}, no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
         (" x + 1 ", "x + 1"),
         ("It is 12. ####", ""),
+        # Sentences
+        ("The answer is 42.", "42"),
+        ("He has 42 apples left.", "42"),
+        ("The answer is 42 because it is even.", "42"),
+        ("It takes 5 hours to fill 3 pools.", "5"),
+        ("So 3 * 4 = 12 pens are left.", "12"),
+        ("She pays $18.50 in all.", "18.5"),
+        (r"The answer is $\sqrt{2}$.", r"\sqrt{2}"),
+        ("The solutions are x=1 and x=2", "x=1 and x=2"),
+        ("The answer is Paris.", "Paris"),
+        ("Answer: B", "B"),
+        # Answers of a few words
+        ("12 apples", "12 apples"),
+        ("5 feet 3 inches", "5 feet 3 inches"),
+        ("New York City", "New York City"),
     ],
 )
 def test_the_gold_of_a_solution(answer, gold):
     assert gold_of(answer) == gold
+
+
+@pytest.mark.parametrize("answer", ["He has 42 apples and 3 pears.", "Yes, 5 is a prime number."])
+def test_a_sentence_that_states_no_single_answer_is_no_gold(answer):
+    with pytest.raises(ValueError, match="states no single answer: end it in #### and the answer"):
+        gold_of(answer)
+
+
+def chat(question: str, answer: str, *keys: str) -> dict:
+    """A row of messages; `keys` are the names of the row, of a role and of a text."""
+    row, role, content = keys or ("messages", "role", "content")
+    user, assistant = ("human", "gpt") if row == "conversations" else ("user", "assistant")
+    return {row: [{role: user, content: question}, {role: assistant, content: answer}]}
+
+
+def as_json(rows: object) -> str:
+    return json.dumps(rows, indent=1)
+
+
+PAIR = ("What is 1 + 1?", "2")
+ROW = dict(zip(("question", "answer"), PAIR, strict=True))
+NESTED = {"question_column": "data.question", "answer_column": "data.answers.0.text"}
+READ = [  # the name of a file, its text, settings
+    ("semicolons.csv", "question;answer\n{};{}\n".format(*PAIR), {}),
+    ("chat.jsonl", json.dumps(chat(*PAIR)), {}),
+    ("chat.jsonl", json.dumps(chat(*PAIR, "conversations", "from", "value")), {}),
+    ("system.json", as_json([{"messages": [{"role": "system", "content": "Be brief."},
+                                           *chat(*PAIR)["messages"]]}]), {}),
+    ("nested.jsonl", json.dumps({"data": {"question": PAIR[0], "answers": [{"text": 2}]}}), NESTED),
+    ("wrapped.json", as_json({"version": 1, "data": [ROW]}), {}),
+    ("one.json", as_json(ROW), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "settings"), READ, ids=[name for name, *_ in READ])
+def test_a_layout_that_data_sets_have_is_read(tmp_path, name, text, settings):
+    (tmp_path / name).write_text(text)
+    train, _ = load(tmp_path / name, num_eval_rows=0, **settings)
+    assert train == [ROW]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (json.dumps({"messages": chat(*PAIR)["messages"] * 2}), "hold 2 of a user and 2 of an"),
+        (json.dumps({"messages": chat(*PAIR)["messages"][:1]}), "hold 1 of a user and 0 of an"),
+        (json.dumps({"messages": ["hi"]}), "hold 0 of a user"),
+        (as_json({"train": [ROW], "test": [ROW]}), "question, answer missing (its keys: train"),
+        (json.dumps({**ROW, "question": "x" * 200_001}), "question has 200,001 characters"),
+    ],
+)
+def test_a_layout_that_holds_no_row_is_refused_with_what_it_has(tmp_path, text, message):
+    (tmp_path / ("a.csv" if "\t" in text else "a.json")).write_text(
+        text + "x\ty\n" * ("\t" in text)
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load(next(tmp_path.iterdir()), num_eval_rows=0)
+
+
+HUB = [  # files of a folder, settings
+    (["data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"], {}),
+    (["main/train.parquet", "main/test.parquet", "socratic/train.parquet"],
+     {"dataset_config": "main"}),
+    (["main/train/0000.parquet", "main/test/0000.parquet"], {}),
+    (["train/a.csv", "test/a.csv"], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "settings"), HUB)
+def test_a_folder_in_the_layout_of_the_hub_is_read(tmp_path, files, settings):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, ITEMS[:30] if "train" in name else ITEMS[30:])
+    (tmp_path / "README.md").write_text("Not rows.")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    train, held_out = load(tmp_path, **settings)
+    assert train == ITEMS[:30] and sorted(map(str, held_out)) == sorted(map(str, ITEMS[30:]))
+
+
+def test_several_configurations_are_named(tmp_path):
+    for name in ("main", "socratic"):
+        write(tmp_path / name / "train.parquet", ITEMS)
+    with pytest.raises(ValueError, match="holds rows in main, socratic: choose one by dataset_con"):
+        load(tmp_path)
+
+
+def test_a_saved_data_set_is_read(tmp_path):
+    Dataset.from_list(ITEMS).save_to_disk(str(tmp_path / "saved"))
+    assert sum(map(len, load(tmp_path / "saved"))) == 40
 
 
 def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_rows(tmp_path):

@@ -10,18 +10,25 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, load_dataset
+from datasets import Dataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 
-from recipes.common.data.split import draw, is_held_out
+from recipes.common.data.split import LONGEST, draw, is_held_out
 from recipes.common.settings import RecipeArguments, setting
+from rewards.answer import final_answer, stated_text
+from rewards.latex.number import number_of
 from rewards.rows import collect, lines_of, parse_line, shown
-from rewards.text import last_boxed
+from rewards.text import last_boxed, question_of
 
 Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
 Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line)
-KINDS = (".jsonl", ".json", ".csv", ".parquet")
+KINDS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+# Files about a data set, which hold no rows.
+NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+SPLITS = {"train", "test", "validation", "valid", "val", "dev", "eval"}
 PART = re.compile(r"(.+)-\d{5}-of-\d{5}")  # a split in several files, as the Hub names them
+CHATS = ("messages", "conversations")  # columns that hold a question and its answer as messages
+ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's words for them
 NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # written for a missing answer
 ONE_IN = 8  # without a test split, one question in so many is held out
 
@@ -35,7 +42,9 @@ class QuestionArguments(RecipeArguments):
     dataset_test_split: str | None = setting(
         "test", f"The split of the held-out rows; null: one training row in {ONE_IN}."
     )
-    question_column: str = setting("question", "The column that holds the question.")
+    question_column: str = setting(
+        "question", "The column of the question, or a path to it: data.question."
+    )
     answer_column: str = setting(
         "answer", "That of the answer, or of a solution that ends in #### ANSWER or a box."
     )
@@ -52,12 +61,36 @@ def worked_example(example: list[str]) -> list[dict[str, str]]:
 
 
 def gold_of(answer: str) -> str:
-    r"""The final answer of a solution: after `####`, else in its last box, else the whole text.
+    r"""The final answer of a solution: after `####`, else in its last box, else what it states.
 
-    Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
+    A text of less than three words is the answer itself. ValueError for a sentence with numbers of
+    which none is stated as the answer.
+
+    Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`;
+    `gold_of("The answer is 7.") == gold_of("She has 7 pens left.") == "7"`
     """
-    marked = answer.rpartition("####")[2] if "####" in answer else last_boxed(answer) or answer
-    return marked.strip()
+    if "####" in answer:
+        return answer.rpartition("####")[2].strip()
+    text = (last_boxed(answer) or answer).strip()
+    words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", text)
+    is_marked = re.search(r"\b(?:answer|result)\b", text, re.IGNORECASE)
+    if (len(words) < 3 and not is_marked) or number_of(text) is not None:
+        return text
+    stated, value = stated_text(text), final_answer(text)
+    if stated and re.search(r"[=\\^<>]", stated):  # an expression: a number would be part of it
+        return stated
+    has_number = stated and re.search(r"\d", stated)
+    is_result = number_of(stated) == value if has_number else "=" in text
+    if value is not None and (is_result or is_marked):
+        decimal = repr(float(value)).removesuffix(".0")
+        return decimal if number_of(decimal) == value else str(value)
+    if stated and is_marked:
+        return stated
+    if re.search(r"\d", text):
+        raise ValueError(
+            f"{text[:80]!r} states no single answer: end it in #### and the answer, or in a box"
+        )
+    return text
 
 
 def load_questions(
@@ -89,7 +122,8 @@ def load_questions(
             "own answer. Name two columns."
         )
     if args.dataset_path:
-        source, splits = args.dataset_path, splits_of_path(Path(args.dataset_path), columns)
+        source, config = args.dataset_path, args.dataset_config
+        splits = splits_of_path(Path(source), columns, config)
     else:
         source, config = (args.dataset_name, None) if args.dataset_name else hub
         splits = splits_of_hub(source, args.dataset_config or config)
@@ -131,50 +165,120 @@ def read_questions(folder: str, split: str) -> list[Item]:
     return usable_items(folder, splits[split], columns, lambda gold: None, 0)
 
 
-def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
-    """The splits of a file or a folder, named by its files; the parts of a split are joined."""
+def splits_of_path(
+    path: Path, columns: tuple[str, str], config: str | None = None
+) -> dict[str, Values]:
+    """The splits of a file or a folder by name; a split may have several files.
+
+    `config` names a subfolder, where a folder in the Hub's layout has several configurations.
+    """
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        saved = load_from_disk(str(path))  # written by `save_to_disk`
+        return rows_by_split(str(path), saved if isinstance(saved, dict) else {"train": saved})
     splits: dict[str, list[Path]] = {}
-    for file in files:
+    for file in files_of_folder(path, config) if path.is_dir() else [path]:
         if file.suffix in KINDS:
+            if not file.is_file():
+                raise ValueError(f"dataset_path: {file} is no ordinary file; it needs rows.")
             part = PART.fullmatch(file.stem)
-            splits.setdefault(part[1] if part else file.stem, []).append(file)
+            name = part[1] if part else file.stem
+            if name not in SPLITS and file.parent.name in SPLITS:  # train/0000.parquet
+                name = file.parent.name
+            splits.setdefault(name, []).append(file)
     if not splits:
         kinds = ", ".join(KINDS)
         raise ValueError(
             f"dataset_path: {path} is not a {kinds} file, nor a folder that holds some."
         )
     return {
-        name: chain.from_iterable(values_of(file, columns) for file in parts)
-        for name, parts in splits.items()
+        name: chain.from_iterable(values_of(file, columns) for file in files)
+        for name, files in splits.items()
     }
+
+
+def files_of_folder(folder: Path, config: str | None) -> list[Path]:
+    """The files of rows in a folder, or in its subfolders where only these hold some.
+
+    In the Hub's layout a subfolder is `data`, a configuration, or a split.
+    """
+    if config and (folder / config).is_dir():
+        return files_of_folder(folder / config, None)
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    files = [path for path in entries if path.suffix in KINDS and path.name not in NO_ROWS]
+    holding = [
+        path
+        for path in entries
+        if any(file.suffix in KINDS for file in chain(path.glob("*"), path.glob("*/*")))
+    ]
+    if files or not holding:
+        return files
+    names = [path.name for path in holding]
+    if len(holding) > 1 and not SPLITS.issuperset(names):
+        raise ValueError(
+            f"dataset_path: {folder} holds rows in {', '.join(names)}: choose one by "
+            "dataset_config, or give its path."
+        )
+    return [file for path in holding for file in files_of_folder(path, None)]
 
 
 def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
     """The splits of a data set on the Hub, by name."""
+    return rows_by_split(name, load_dataset(name, config))
+
+
+def rows_by_split(source: str, splits: dict[str, Dataset]) -> dict[str, Values]:
+    """The rows of loaded splits, each with its place."""
     return {
-        split: ((f"{name}, {split}, row {number}", row) for number, row in enumerate(rows, start=1))
-        for split, rows in load_dataset(name, config).items()
+        split: (
+            (f"{source}, {split}, row {number}", row) for number, row in enumerate(rows, start=1)
+        )
+        for split, rows in splits.items()
     }
 
 
 def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
     """The rows of a file with their places; a JSON row is a line of text."""
-    kind = file.suffix[1:]
+    kind, options = file.suffix[1:], {}
     if kind in ("jsonl", "json"):
-        yield from lines_of(file)
+        yield from json_values(file, columns)
         return
-    # In CSV, pandas would read 007 as 7 and NA as missing.
-    as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
-    options = as_text if kind == "csv" else {}
+    if kind in ("csv", "tsv"):
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
+            header = lines.readline(LONGEST)
+        usual = "\t" if kind == "tsv" else ","
+        fitting = [
+            separator
+            for separator in (usual, ",", ";", "\t")
+            if {*columns} <= {name.strip('" \n') for name in header.split(separator)}
+        ]
+        # pandas would read 007 as 7 and NA as missing.
+        options = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
+        options["sep"] = fitting[0] if fitting else usual
+        kind = "csv"
     try:  # a stream writes no cache
         rows = load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
         for number, row in enumerate(rows, start=1):
             yield f"{file}, row {number}", row
     except (ValueError, OSError, DatasetsError) as error:
         raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
+
+
+def json_values(file: Path, columns: tuple[str, str]) -> Values:
+    """The lines of a JSON Lines file, the items of a list, or of the one list in an object."""
+    lines = list(lines_of(file))
+    try:
+        whole = parse_line("\n".join(line for _, line in lines))
+    except ValueError:
+        return lines  # one object a line
+    if not isinstance(whole, dict):
+        return lines
+    lists = [rows for rows in whole.values() if isinstance(rows, list) and rows]
+    is_row = {*columns, *CHATS} & whole.keys()
+    if len(lists) == 1 and not is_row:  # {"data": [{...}, {...}]}
+        return [(f"{file}, item {number}", row) for number, row in enumerate(lists[0], start=1)]
+    return [(f"{file}, line 1", whole)]
 
 
 def usable_items(
@@ -202,21 +306,27 @@ def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | N
     row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")
+    for name in CHATS:
+        if isinstance(row.get(name), list) and not {*columns} & row.keys():
+            row = dict(zip(columns, read_chat(row[name]), strict=True))
+    question, answer = (value_at(row, column) for column in columns)
     options = {columns[0]: "--question_column", columns[1]: "--answer_column"}
-    if missing := [column for column in columns if column not in row]:
+    missing = [name for name, text in zip(columns, (question, answer), strict=True) if text is ...]
+    if missing:
         raise ValueError(
             f"{', '.join(missing)} missing (its keys: {', '.join(map(str, row))}; wanted: "
-            f"{wanted}): name the key that holds it by "
+            f"{wanted}): name the key that holds it, or the path to it (data.question), by "
             f"{' and '.join(options[column] for column in missing)}"
         )
-    question, answer = row[columns[0]], row[columns[1]]
     if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
         answer = repr(int(answer) if answer == int(answer) else answer)  # 42.0 is written 42
     kinds = ("text", "text or a number")
     for column, text, kind in zip(columns, (question, answer), kinds, strict=True):
         if not isinstance(text, str) or not text.strip():
-            value = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
-            raise ValueError(f"{column} is {value}; it must be {kind} that is not empty")
+            shown_value = json.dumps(text, default=str, ensure_ascii=False)[:80]
+            raise ValueError(f"{column} is {shown_value}; it must be {kind} that is not empty")
+        if len(text) > LONGEST:
+            raise ValueError(f"{column} has {len(text):,} characters; at most {LONGEST:,} are read")
     gold = gold_of(answer)
     if not gold:
         raise ValueError(f"{columns[1]} has no final answer behind ####")
@@ -225,3 +335,37 @@ def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | N
     if problem := check(gold):
         raise ValueError(problem)
     return {"question": question, "answer": answer}
+
+
+def value_at(row: dict, path: str) -> Any:
+    """The value of a column, or at a path of keys and places in it; `...` if there is none.
+
+    Example: `value_at({"data": [{"answer": 5}]}, "data.0.answer") == 5`
+    """
+    if path in row:
+        return row[path]
+    value = row
+    try:
+        for name in path.split("."):
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (LookupError, TypeError, ValueError):
+        return ...
+    return value
+
+
+def read_chat(messages: list[Any]) -> tuple[str, str]:
+    """The question and the answer of a chat; ValueError if it has more or less than one of each.
+
+    A message has `role` and `content`, or `from` and `value`. A system message is left out.
+    """
+    texts: dict[str, list[str]] = {"user": [], "assistant": []}
+    for message in messages if all(isinstance(message, dict) for message in messages) else ():
+        role = message.get("role") or message.get("from")
+        content = message.get("content") or message.get("value")
+        texts.setdefault(ROLES.get(role, role), []).append(question_of([{"content": content}]))
+    if (len(texts["user"]), len(texts["assistant"])) != (1, 1):
+        raise ValueError(
+            f"its messages hold {len(texts['user'])} of a user and {len(texts['assistant'])} of an "
+            "assistant; a row needs one question and one answer"
+        )
+    return texts["user"][0], texts["assistant"][0]

@@ -28,11 +28,13 @@ class Recipe:
 
 
 def import_recipe(config: Path) -> ModuleType:
-    """Import the train.py next to a recipe's YAML; ValueError if there is none.
+    """Import the train.py next to a recipe's YAML; ValueError if one of the two is missing.
 
     The module has `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`,
     `reference_completion(row)` and `metric(row, completion)`.
     """
+    if not config.is_file():
+        raise ValueError(f"--config: there is no file {config}; give a YAML of a recipe.")
     file = config.resolve().parent / "train.py"
     if not file.is_file():
         raise ValueError(f"{file} does not exist: --config names a YAML inside a recipe's folder.")
@@ -61,14 +63,17 @@ def load_parts(
 ) -> tuple[list[Reward] | None, Rows | None, Dataset | None, Dataset | None]:
     """Load rewards, training, held-out and validation rows; None for a part not loaded.
 
-    An error adds a message to the problems of `args`.
+    An error adds a message to the problems of `args`. A part whose own settings have a problem is
+    not loaded: it would only be reported as missing.
     """
     recipe, problems = args.recipe, args.problems
     rewards, rows = None, (None, None, None)
-    if not args.is_read:  # every other setting would only be reported as missing
+    if not args.is_read:
         return rewards, *rows
+    skips_rewards = args.is_refused("reward_funcs", "reward_kwargs", "reward_tasks")
+    skips_rows = args.is_refused("dataset_path", "dataset_name", "only_rows")
     with collect_errors(problems):
-        if load_rows:
+        if load_rows and not skips_rows:
             try:
                 split = load_split(args, load_rows)
             except OSError as error:  # the Hub's client raises OSError
@@ -78,12 +83,13 @@ def load_parts(
                 ) from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
     with collect_errors(problems):
-        rewards = load_rewards(
-            recipe.reward_funcs,
-            recipe.reward_kwargs,
-            recipe.reward_tasks,
-            allow_none=bool(args.training["environment_factory"]),
-        )
+        if not skips_rewards:
+            rewards = load_rewards(
+                recipe.reward_funcs,
+                recipe.reward_kwargs,
+                recipe.reward_tasks,
+                allow_none=bool(args.training["environment_factory"]),
+            )
     return rewards, *rows
 
 

@@ -15,6 +15,7 @@ from rewards.rows import read_jsonl, with_keys
 
 Rows = Dataset | IterableDataset
 STREAMED_ROWS = 1000  # so many rows of a stream are checked
+LONGEST = 200_000  # characters of a question or an answer: more is a mistake, and takes minutes
 
 
 def is_held_out(text: str, one_in: int) -> bool:
@@ -93,6 +94,12 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
     if not Path(file).is_file():
         raise ValueError(f"only_rows: there is no file {file}; scripts/probe.py --keep writes one.")
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
+    for number, row in enumerate(rows):
+        if len(str(row["prompt"])) > LONGEST:
+            raise ValueError(
+                f"only_rows: the prompt of row {number} of {file} has {len(str(row['prompt'])):,} "
+                f"characters; at most {LONGEST:,} are read."
+            )
     columns = dict.fromkeys(name for row in rows for name in row)  # a later row may have more
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in columns})
 
