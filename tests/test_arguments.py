@@ -49,22 +49,32 @@ def test_a_value_is_read_as_its_type_from_yaml_and_command_line(
     assert (read, type(read), args.problems) == (value, type(value), [])
 
 
-@pytest.mark.parametrize(
-    "setting", [{"reward_weights": [1.0, 2.0]}, {"reward_kwargs": {"xml_format": {"per_tag": 1}}}]
-)
-def test_rewards_of_the_command_line_do_not_inherit_settings_of_others(parse, setting):
-    (name,) = setting
-    settings = {"reward_funcs": ["xml_format", "gsm8k_correctness"], **setting}
-    words = ["--reward_funcs", "my.py:brevity"]
-    (problem,) = parse(settings, *words).problems
-    belongs = f"whose {name} ({setting[name]}) belongs to those rewards: give --{name} as well"
-    assert belongs in problem
-    own = ["--reward_weights", "1.0", "--reward_kwargs", '{"brevity": {}}']
-    args = parse(settings, *words, *own)
+BOTH = ["xml_format", "gsm8k_correctness"]
+MINE = ["my.py:brevity"]
+GATED = {"xml_format": "gsm8k_correctness"}
+EXACT = {"gsm8k_correctness": {"exact": 2.0}}
+SWAPPED = [  # a setting of the YAML's rewards, the rewards of the command line, what is left of it
+    ({"reward_weights": [1.0, 2.0]}, MINE, [1.0]),
+    ({"reward_weights": [1.0, 2.0]}, ["gsm8k_correctness", *MINE], [2.0, 1.0]),  # that of its own
+    ({"reward_kwargs": {**EXACT, "xml_format": {}}}, ["gsm8k_correctness"], EXACT),
+    ({"reward_tasks": {"xml_format": ["a"]}}, MINE, None),
+    ({"reward_gates": GATED}, MINE, None),
+    ({"reward_gates": GATED}, ["xml_format", *MINE], None),  # its gate is gone
+    ({"reward_gates": {"xml_format": BOTH[1:]}}, [*BOTH, *MINE], {"xml_format": BOTH[1:]}),
+    ({"reward_kwargs": {"brevity": {"limit": 5}}}, MINE, {"brevity": {"limit": 5}}),
+]
+
+
+@pytest.mark.parametrize(("setting", "rewards", "left"), SWAPPED)
+def test_what_belongs_to_replaced_rewards_falls_away_with_a_note(parse, setting, rewards, left):
+    ((name, value),) = setting.items()
+    args = parse({"reward_funcs": BOTH, **setting}, "--reward_funcs", *rewards)
     assert args.problems == []
-    read = (args.training["reward_weights"], args.recipe.reward_kwargs)
-    assert read == ([1.0], {"brevity": {}})
-    assert parse(settings, "--reward_weights", "1.0").problems == [], "weights alone are fine"
+    assert {**vars(args.recipe), **args.training}[name] == left
+    noted = [f"{name}: {left or 'none'}, not the YAML's {value}"] * (left != value)
+    assert [note.partition(", as --reward_funcs")[0] for note in args.notes] == noted
+    own = parse({"reward_funcs": BOTH, **setting}, "--reward_funcs", *BOTH)
+    assert own.notes == [], "the same rewards"
 
 
 def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch):

@@ -118,24 +118,30 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
 # fmt: on
 
 
-def read_fields(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """All fields of a dataclass with a value: from `values`, converted to the type, or the default.
+def read_fields(
+    dataclass_type: type, values: dict[str, Any], problems: list[str]
+) -> dict[str, Any]:
+    """All fields of a dataclass by name, each with its value converted to the field's type.
 
-    A value that is not allowed adds a message to `problems`; its field keeps the default.
+    A field that is not in `values` gets its default. So does one whose value is not allowed: its
+    message joins `problems`.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    hints = typing.get_type_hints(kind)
-    read = {name: default_of(field) for name, field in fields.items()}
-    for name, value in values.items():
-        if name not in fields or (value == read[name] and not isinstance(value, bool)):
+    hints = typing.get_type_hints(dataclass_type)
+    result = {}
+    for field in dataclasses.fields(dataclass_type):
+        if not field.init:
             continue
-        hint = _type(name, hints[name], fields[name].metadata.get("choices"))
+        name, default = field.name, default_of(field)
+        value = result[name] = values.get(name, default)
+        if value == default and not isinstance(value, bool):  # True equals 1.0
+            continue
+        result[name] = default
         try:
-            read[name] = read_value(hint, value)
+            result[name] = read_value(allowed_type(field, hints[name]), value)
         except ValidationError as error:
             shown = hide_secrets({name: value})[name]
-            problems.append(f"{name} is {shown!r}: {words_of(error)}.")
-    return read
+            problems.append(f"{name} is {shown!r:.300}: {reasons_of(error)}.")
+    return result
 
 
 def read_value(hint: Any, value: Any) -> Any:
@@ -147,41 +153,44 @@ def read_value(hint: Any, value: Any) -> Any:
     items = value if isinstance(value, list) and value else [value]
     is_text = all(isinstance(item, str) for item in items)
     config = {"arbitrary_types_allowed": True, "allow_inf_nan": False, "strict": not is_text}
-    read = TypeAdapter(hint, config=config).validate_python(value)
-    return getattr(read, "value", read)  # an enum's value
+    converted = TypeAdapter(hint, config=config).validate_python(value)
+    return getattr(converted, "value", converted)  # an enum's value
 
 
-def words_of(error: ValidationError) -> str:
-    """pydantic's messages, without repeats."""
+def reasons_of(error: ValidationError) -> str:
+    """Why pydantic refuses a value: its messages, without repeats."""
     return "; or ".join(dict.fromkeys(problem["msg"] for problem in error.errors()))
 
 
 def check_combinations(values: dict[str, Any]) -> list[str]:
     """The messages of `COMBINATIONS` that hold for all settings of a run."""
     settings = SimpleNamespace(**values)
-    return [text.format_map(values) for holds, text in COMBINATIONS if holds(settings)]
+    return [message.format_map(values) for is_wrong, message in COMBINATIONS if is_wrong(settings)]
 
 
 def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
-    """Raise ValueError for `generation_kwargs` that transformers does not know or refuses, or that
-    change what another setting decides. Not checked with vLLM, whose names differ.
+    """Raise ValueError for `generation_kwargs` that transformers does not know or refuses.
+
+    Also for those that change what another setting decides. Not checked with vLLM, whose names
+    differ.
     """
     from transformers import GenerationConfig
 
     if use_vllm:
         return
-    if unknown := [name for name in kwargs if not hasattr(GenerationConfig(), name)]:
-        raise ValueError(f"transformers' GenerationConfig has no {', '.join(unknown)}.")
-    if fixed := [name for name in kwargs if kwargs[name] != FIXED.get(name, kwargs[name])]:
+    if unknown := [name for name in kwargs if not hasattr(GenerationConfig(), str(name))]:
+        raise ValueError(f"transformers' GenerationConfig has no {', '.join(map(str, unknown))}.")
+    changed = [name for name, value in kwargs.items() if name in FIXED and value != FIXED[name]]
+    if changed:
         raise ValueError(
-            f"{', '.join(fixed)} cannot be set here: the length is max_completion_length, the end "
-            "the tokenizer's, and a row is sampled, once."
+            f"{', '.join(changed)} cannot be set here: the length is max_completion_length, the "
+            "end the tokenizer's, and a row is sampled, once."
         )
     for name in kwargs.keys() & RANGE_OF.keys():
         try:
             read_value(Annotated[int | float, RANGE_OF[name]], kwargs[name])
         except ValidationError as error:
-            raise ValueError(f"{name} is {kwargs[name]!r}: {words_of(error)}.") from error
+            raise ValueError(f"{name} is {kwargs[name]!r}: {reasons_of(error)}.") from error
     GenerationConfig(**{"do_sample": True, **kwargs}).validate(strict=True)
 
 
@@ -192,13 +201,15 @@ def default_of(field: dataclasses.Field) -> Any:
     return None if field.default is dataclasses.MISSING else field.default
 
 
-def _type(name: str, hint: Any, choices: Any) -> Any:
-    """The type of a setting, narrowed to its choices or its range."""
-    choices = CHOICES.get(name) or tuple(choices or ())
+def allowed_type(field: dataclasses.Field, hint: Any) -> Any:
+    """The type that a field declares, narrowed to its choices or its range."""
+    name = field.name
+    choices = CHOICES.get(name) or tuple(field.metadata.get("choices") or ())
     if choices and typing.get_origin(hint) is list:
         hint = list[Literal[choices]]
     elif choices:
-        hint = Literal[choices] | None if type(None) in typing.get_args(hint) else Literal[choices]
+        is_optional = type(None) in typing.get_args(hint)
+        hint = Literal[choices] | None if is_optional else Literal[choices]
     elif name in MAPPINGS or name.endswith("_kwargs"):
         hint = dict | None
     return Annotated[hint, RANGE_OF[name]] if name in RANGE_OF else hint

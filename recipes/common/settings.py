@@ -8,6 +8,7 @@ line. A preset holds the settings of a paper, in a YAML file of recipes/presets/
 are given, a later one wins. A preset named in the run's YAML (`preset:`) is weaker than that YAML.
 """
 
+import contextlib
 import difflib
 import json
 import os
@@ -22,9 +23,6 @@ from trl import ModelConfig, TrlParser
 
 from recipes.common.trainer import GRPOConfig
 
-# Settings that belong to the rewards given beside them.
-REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
-REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
 RENAMED = {  # outdated settings of tutorials, and what to say about them
     "max_prompt_length": "TRL has it no more: it trains on prompts of any length",
     "torch_dtype": "its name is now 'dtype'",
@@ -42,8 +40,9 @@ ADDED = "add_reward_funcs"  # a key of presets only; every other key is an argum
 
 def setting(default: Any, help: str) -> Any:
     """A dataclass field with a default and a help text for `--help`."""
-    given = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
-    return field(**given, metadata={"help": help})
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata={"help": help})
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass
@@ -91,6 +90,11 @@ class Arguments:
         """Whether the run evaluates validation rows while it trains."""
         return self.training["eval_strategy"] != "no"
 
+    def is_refused(self, *names: str) -> bool:
+        """Whether a problem names one of these settings, so that its value is only the default."""
+        named = set(re.findall(r"\w+", " ".join(self.problems)))
+        return not named.isdisjoint(names)
+
 
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
     """Read `--config FILE` and the command line, which wins over the file.
@@ -98,7 +102,8 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     A bad key or value adds a message to `problems`. The default replaces a bad value, so that the
     other settings can still be checked.
     """
-    from recipes.common.limits import read_fields  # importing a recipe stays light
+    # Imported here, so that importing a recipe stays light.
+    from recipes.common.limits import read_fields
     from recipes.common.utils.problems import collect_errors
     from recipes.common.utils.secrets import remember
     from recipes.common.utils.yaml_file import read_yaml
@@ -112,8 +117,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         groups.append(groups.pop(1))  # print the options of TRL's ModelConfig last
         parser.print_help()
         raise SystemExit(0)
-    hints = {name: hint for kind in kinds for name, hint in typing.get_type_hints(kind).items()}
-    hints = {each.name: hints[each.name] for kind in kinds for each in fields(kind) if each.init}
+    hints = {}  # the type of each setting
+    for kind in kinds:
+        types = typing.get_type_hints(kind)
+        hints |= {field.name: types[field.name] for field in fields(kind) if field.init}
     problems: list[str] = []
     options = read_words(argv, hints, problems)
     config_path, *others = options.pop("config", None) or [None]
@@ -126,16 +133,17 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         for other in others
     ]
     env = config.pop("env", None) or {}
-    if isinstance(env, dict):
+    with collect_errors(problems, "env"):
+        if not isinstance(env, dict):
+            raise ValueError(f"it is {env!r}; it must be a mapping of names to values.")
         for name, value in env.items():  # the shell wins
             os.environ.setdefault(str(name), str(value))
-    else:
-        problems.append(f"env is {env!r}; it must be a mapping of names to values.")
     problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
     names = options.get("preset") or config.get("preset") or []
+    names = [names] if isinstance(names, str) else names
     preset = {}
     with collect_errors(problems):  # an unknown name; `read_fields` reports a wrong type
-        preset = read_presets([names] if isinstance(names, str) else names)
+        preset = read_presets(names)
     added = preset.pop(ADDED, [])
     # A preset named in the YAML is weaker than the other keys of the YAML.
     values = config | preset | options if "preset" in options else preset | config | options
@@ -149,8 +157,9 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         if name in hints
     }
     remember(values)  # again: JSON texts of the command line are mappings now
+    notes = [f"preset: {' '.join(names)}"] if preset else []
+    notes += drop_settings_of_replaced_rewards(values, config, options)
     recipe, training, model = (read_fields(kind, values, problems) for kind in kinds)
-    problems += _stale_reward_settings(config, options, recipe["reward_funcs"])
     problems += [
         f"{name} is {recipe[name]!r}; this recipe does not use it: leave it out."
         for name in recipe_type.unused
@@ -164,7 +173,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         problems,
         config_path,
         words=argv,
-        notes=[f"preset: {' '.join(recipe['preset'])}"] if preset else [],
+        notes=notes,
         is_read=is_read,
     )
 
@@ -186,18 +195,18 @@ def read_words(
             groups[-1][1].append(word)
     for option, texts in groups:
         name = option[2:].split("=", 1)[0].replace("-", "_")
-        strays = texts[1:]
-        if name == "config":
-            options.setdefault("config", []).extend(texts[:1])
-        elif name not in hints:
-            strays = [option] if name else texts  # without a name: words before any option
-        elif _is_list(hints[name]) and texts:
-            options[name], strays = texts, []
-        elif texts or hints[name] is bool:
-            options[name] = texts[0] if texts else True
-        else:
+        unknown = texts[1:]
+        if name != "config" and name not in hints:
+            unknown = [option] if name else texts  # without a name: words before any option
+        elif name != "config" and _is_list(hints[name]) and texts:
+            options[name], unknown = texts, []
+        elif not texts and hints.get(name) is not bool:
             problems.append(f"{name}: expected one argument")
-        problems += [_unknown(stray, hints, "the command line") for stray in strays]
+        elif name == "config":
+            options.setdefault("config", []).append(texts[0])
+        else:
+            options[name] = texts[0] if texts else True
+        problems += [_unknown(word, hints, "the command line") for word in unknown]
     return options
 
 
@@ -263,21 +272,26 @@ def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
     if isinstance(value, str) and value.startswith("{"):
         try:
             return json.loads(value)
-        except json.JSONDecodeError as error:
-            problems.append(f"{name} is not a JSON mapping: {error}; given: {value}")
+        except (ValueError, RecursionError) as error:
+            problems.append(f"{name} is not a JSON mapping: {error}; given: {value:.300}")
             return None
     return value
 
 
 def _expanded(name: str, value: Any, problems: list[str]) -> Any:
-    """A path, or a list of paths, with `~` and environment variables expanded."""
+    """A path, or a list of paths, with `~` and environment variables expanded; None for a pipe."""
     if isinstance(value, list):
-        return [_expanded(name, each, problems) for each in value]
+        paths = [_expanded(name, path, problems) for path in value]
+        return [path for path in paths if path is not None]
     if not isinstance(value, str):
         return value
     path = os.path.expandvars(os.path.expanduser(value))
     if unset := re.search(r"\$\{?(\w+)", path):
         problems.append(f"{name} is {value!r}, and the variable {unset[1]} is not set: export it.")
+    with contextlib.suppress(OSError):  # the name is too long, say: whoever reads it refuses it
+        if Path(path.rpartition(":")[0] or path).is_fifo():  # reading it would wait for a writer
+            problems.append(f"{name} is {value!r}, a pipe: give an ordinary file or a folder.")
+            return None
     return path
 
 
@@ -287,20 +301,44 @@ def _is_list(hint: Any) -> bool:
     return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
 
 
-def _stale_reward_settings(config: dict, options: dict, rewards: list[str]) -> list[str]:
-    """Problems: reward settings of the YAML whose rewards the command line replaces."""
-    if "reward_funcs" not in options or config.get("reward_funcs") == rewards:
+def drop_settings_of_replaced_rewards(
+    values: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
+) -> list[str]:
+    """Take out of `values` what the YAML (`config`) sets for rewards that `options` replace.
+
+    Weights, parameters, tasks and gates of the rewards that stay are kept; a new reward has the
+    weight 1.0. Returns a note for each setting that changed.
+    """
+    from rewards.loading import short_name
+
+    old, new = config.get("reward_funcs"), values.get("reward_funcs")
+    old = [old] if isinstance(old, str) else old
+    if "reward_funcs" not in options or not isinstance(old, list) or old == new:
         return []
-    problems = []
-    for name in REWARD_SETTINGS:
-        value = config.get(name)
-        fits = isinstance(value, dict) and set(value) <= set(rewards)
-        if value and name not in options and not fits:
-            problems.append(
-                f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} "
-                f"({value}) belongs to those rewards: give --{name} as well."
+    names = {*new, *map(short_name, new)}  # a setting may name a reward in either way
+    notes = []
+    for setting in ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates"):
+        value = values.get(setting)
+        if setting in options or not isinstance(value, list | dict):
+            continue
+        if setting == "reward_weights":
+            weights = dict(zip(map(str, old), value, strict=False))
+            left = [weights.get(reward, 1.0) for reward in new]
+        else:
+            left = {reward: value[reward] for reward in value if reward in names}
+        if setting == "reward_gates":
+            left = {
+                reward: gates
+                for reward, gates in left.items()
+                if all(str(gate) in names for gate in (gates if type(gates) is list else [gates]))
+            }
+        if left != value:
+            values[setting] = left or None
+            notes.append(
+                f"{setting}: {left or 'none'}, not the YAML's {value}, as --reward_funcs replaces "
+                "rewards"
             )
-    return problems
+    return notes
 
 
 def options_given(words: list[str]) -> set[str]:

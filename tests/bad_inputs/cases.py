@@ -58,6 +58,9 @@ SETTINGS = [
     ({"output_dir": "data"}, "output_dir 'data'", "it is the folder of the data"),
     ({"output_dir": "a" * 300}, "File name too long"),
     ({"output_dir": "data/loop/run"}, "data/loop is a file"),  # a link to itself
+    ({"run_name": "of hf_abcdefghijklmnop"}, "run_name holds a token", "take the secret out"),
+    ({"env": {"WANDB_NOTES": "sent Bearer abcdefgh"}}, "WANDB_NOTES holds a token"),
+    ({"env": {"A=B": 1}}, "env: "),
     ({"dataset_name": "openai/gsm8k"}, "dataset_name and dataset_path are both given"),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
     ({"chat_template_path": "a.jinja"}, "No such file or directory", "a.jinja"),
@@ -144,6 +147,10 @@ TOOLS_ON_TWO = [
     ("DDP", {"use_vllm": True, "vllm_mode": "server"}),
     ("DDP", {"use_vllm": True, "vllm_tensor_parallel_size": 2}),
 ]
+# Each list holds the one before nine times: 9^9 values in 400 bytes.
+LAUGHS = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
 YAML = [
     ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
@@ -151,11 +158,16 @@ YAML = [
     ("a: [", "cannot read run.yaml"),
     (b"a: \xff\xfe\xfa\n", "cannot read run.yaml"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
-    ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: Circular reference"),
+    ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: an alias contains itself"),
+    ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
+    (LAUGHS, "cannot read run.yaml: it holds more than 100,000 values"),
+    ("a: " + "x" * 2_000_000, "cannot read run.yaml: it has 2,000,003 bytes"),
 ]
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
     (["--max_steps"], "max_steps: expected one argument"),
+    (["--config"], "config: expected one argument"),
+    (["--reward_kwargs", "{" + '"a": {' * 5000], "reward_kwargs is not a JSON mapping"),
     (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
     (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
@@ -164,6 +176,9 @@ WORDS = [
 ENV = [
     ({"RANK": "1"}, "RANK is 1", "no process of that rank", "unset RANK"),
     ({"WORLD_SIZE": "two"}, "the launch: ", "'two'"),
+    ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
+    ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "29500"}, "set LOCAL_RANK, MASTER"),
+    ({"WORLD_SIZE": "0"}, "unset RANK and WORLD_SIZE"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 TRAIN = [
@@ -199,14 +214,14 @@ ALL = "".join(ROWS)
 FILES = [
     (("a.jsonl", '{"problem": "1 + 1 =", "solution": "2"}\n' * 20, {}),
      "line 1 (and 19 more): question, answer missing",
-     "name the key that holds it by --question_column and --answer_column"),
+     "name the key that holds it, or the path to it", "by --question_column and"),
     (("a.jsonl", '{"problem": "1 + 1 =", "answer": "2"}\n',
       {"question_column": "problem", "answer_column": "gold"}), "line 1: gold missing"),
     (("a.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), {}), "cannot be read"),
     (("a.csv", "question,answer\n1 + 1 =,2\n2 + 2 =,\n", {}), 'a.csv, row 2: answer is ""'),
     (("a.parquet", "PAR1 and no more", {}), "a.parquet cannot be read as parquet"),
     (("a.json", '[{"question": "1 + 1 =", "ans', {}), "a.json, line 1: it is not JSON"),
-    (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .parquet file"),
+    (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .tsv, .parquet file"),
     (("a.jsonl", ALL, {"dataset_path": "data/mien.jsonl"}), "there is no file or folder data/mien"),
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
     (("a.jsonl", '{"question": [{"role": "user", "content": "1"}], "answer": "2"}\n', {}),
@@ -228,12 +243,14 @@ MINE = "def mine(completions, **kwargs):\n    "
 REWARDS = [
     (MINE + "return [float('nan')] * len(completions)", "nan, which is not finite"),
     (MINE + "return [1e39] * len(completions)", "1e+39, which is not finite in float32"),
-    (MINE + "return ['1.0'] * len(completions)", "'1.0', which is str, not a number"),
+    (MINE + "return ['1.0'] * len(completions)", "'1.0', which is str; allowed: numbers"),
     (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine' fails", "rewards for"),
-    (MINE + "return None", "reward 'mine' fails", "TypeError"),
+    (MINE + "return None", "reward 'mine' fails", "it returned None; allowed: a list"),
     (MINE + "return [None] * len(completions)", "'mine' scores none of the rows"),
     (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
     (MINE + "return [float(len(each)) for each in completions]", "reward 'mine' gives 1 to "),
+    (MINE + "return [1 / len(each[0]['content']) for each in completions]",
+     "reward 'mine' fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
     (MINE + "raise SystemExit(3)", "reward 'mine' fails", "SystemExit: 3"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),

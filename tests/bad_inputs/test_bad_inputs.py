@@ -16,7 +16,7 @@ from trl import ModelConfig
 
 from recipes.common.checks.preflight import preflight
 from recipes.common.data.questions import QuestionArguments
-from recipes.common.data.recipe import import_recipe, load_parts
+from recipes.common.data.recipe import import_recipe, load_parts, load_recipe
 from recipes.common.limits import CHOICES, RANGE_OF
 from recipes.common.settings import parse_arguments
 from recipes.common.trainer import GRPOConfig
@@ -36,7 +36,7 @@ SETTINGS = {
 }
 LINE = '{{"question": "{0} + 1 =", "answer": "so #### {1}"}}\n'
 FILES = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
-recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "any.yaml"))
+recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "train.py"))
 
 
 def write(file: str, content: str | bytes | None) -> None:
@@ -112,6 +112,42 @@ def test_every_setting_with_a_range_or_with_choices_exists():
 @table(cases.YAML)
 def test_yaml(given, words, refusal):
     assert_refused(refusal(text=given), words)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        ({"reward_funcs": {"xml_format": 1.0}}, 1),
+        ({"reward_funcs": None, "dataset_path": ["data"], "model_name_or_path": 5}, 3),
+        ({"reward_kwargs": "{'a': 1"}, 1),
+    ],
+)
+def test_what_is_refused_is_not_said_to_be_missing_as_well(settings, problems, refusal):
+    assert len(refusal(settings=settings)) == problems
+
+
+def test_a_pipe_is_refused_where_reading_it_would_wait_for_ever(refusal, tmp_path_factory):
+    pipe = tmp_path_factory.mktemp("pipes") / "train.jsonl"
+    os.mkfifo(pipe)
+    args = parse_arguments(recipe_of("gsm8k").RecipeArguments, ["--config", str(pipe)])
+    assert_refused(args.problems, ("it is not an ordinary file",))
+    for settings in (
+        {"dataset_path": str(pipe)},
+        {"dataset_path": None, "only_rows": str(pipe)},
+        {"chat_template_path": str(pipe)},
+        {"reward_funcs": [f"{pipe}:mine", "xml_format"]},
+    ):
+        assert_refused(refusal(settings=settings), ("a pipe: give an ordinary file",))
+    words = ("is no ordinary file",)
+    assert_refused(refusal(settings={"dataset_path": str(pipe.parent)}), words)
+    pipe.unlink()
+    pipe.mkdir()  # a folder of that name
+    assert_refused(refusal(settings={"dataset_path": str(pipe.parent)}), words)
+
+
+def test_a_yaml_that_is_not_there_is_named_and_not_the_recipe_beside_it():
+    with pytest.raises(ValueError, match=r"there is no file recipes/gsm8k/qwen\.yaml"):
+        load_recipe(Path("recipes/gsm8k/qwen.yaml"), [])
 
 
 @table(cases.WORDS)

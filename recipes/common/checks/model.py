@@ -33,9 +33,10 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
     """
     name = args.model["model_name_or_path"]
     if not name:
-        args.problems.append(
-            "model_name_or_path is missing: give a Hub id or the path of a checkpoint."
-        )
+        if not args.is_refused("model_name_or_path"):
+            args.problems.append(
+                "model_name_or_path is missing: give a Hub id or the path of a checkpoint."
+            )
         return
     with collect_errors(args.problems, f"model_name_or_path {name!r}"):
         if (folder := model_folder(name, args.model["model_revision"])) is None:

@@ -44,6 +44,13 @@ from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards.contract import UNDECLARED, Reward
+from rewards.text import question_of
+
+OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
+# Names that leave this machine, or that others see on it.
+PUBLIC_NAMES = ("run_name", "project", "hub_model_id", "hub_revision", "output_dir", "logging_dir")
+PUBLIC_VARIABLES = ("WANDB_NAME", "WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_NOTES", "WANDB_TAGS")
+SHOWN_ROWS = 5
 
 
 @dataclass
@@ -73,25 +80,30 @@ def preflight(
     `parts` is the result of `load_parts`. `reference_completion` turns a row's own answer into a
     completion in the asked format, or returns None.
     """
-    rewards, *rows_of_run = parts
-    result, problems = Preflight(args, rewards or [], *rows_of_run), args.problems
+    rewards, train_rows, eval_rows, validation_rows = parts
+    result = Preflight(args, rewards or [], train_rows, eval_rows, validation_rows)
+    problems = args.problems
     if not args.is_read:
         return result
     with collect_errors(problems, "the launch"):
-        check_launch(args, problems)
-        build(result, problems)
+        if check_launch(args, problems):
+            build(result, problems)
+    check_public_names(args.training, problems)
     with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
-    is_stream = isinstance(result.train_rows, IterableDataset)
-    held_out, validation = (part.to_list() if part else [] for part in rows_of_run[1:])
     with collect_errors(problems):
-        result.rows = first_rows(result.train_rows)
-    rows, reference = result.rows + validation, reference_completion
+        result.rows = first_rows(train_rows)
+    held_out = eval_rows.to_list() if eval_rows else []
+    validation = validation_rows.to_list() if validation_rows else []
+    rows = result.rows + validation
     with collect_errors(problems):
         if result.training:
-            check_batch(result.training, result.train_rows, problems)
+            check_batch(result.training, train_rows, problems)
             prepare(result, problems)
-        result.lines = check_rewards(args, rows, held_out, result.rewards, reference, is_stream)
+        is_stream = isinstance(train_rows, IterableDataset)
+        result.lines = check_rewards(
+            args, rows, held_out, result.rewards, reference_completion, is_stream
+        )
     open_model(args, rows)
     with collect_errors(problems, f"output_dir {args.training['output_dir']!r}"):
         check_folder(args)
@@ -180,14 +192,33 @@ def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
     problems += true_messages(table)
 
 
-def check_launch(args: Arguments, problems: list[str]) -> None:
-    """Add a problem for a launch that accelerate would silently run in another way."""
+def check_public_names(training: dict[str, Any], problems: list[str]) -> None:
+    """Add a problem for each name with a secret in it that trackers, the Hub or folders show."""
+    names = {name: training.get(name) for name in PUBLIC_NAMES}
+    names |= {name: os.environ.get(name) for name in PUBLIC_VARIABLES}
+    problems += [
+        f"{name} holds a token, a key or a password ({hide_secrets(value)}), and others see this "
+        "name: take the secret out, and make a new one where the name was used before."
+        for name, value in names.items()
+        if isinstance(value, str) and hide_secrets(value) != value
+    ]
+
+
+def check_launch(args: Arguments, problems: list[str]) -> bool:
+    """Whether this launch can start; adds a problem for one that accelerate would run otherwise.
+
+    It cannot start where it would wait for processes that nobody started.
+    """
     rank, world, fsdp = int(os.environ.get("RANK", 0)), world_size(), args.training["fsdp"]
+    lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
+    is_alone = bool(rank >= world or (world > 1 and lacking))
+    if world > 1 and "TORCHELASTIC_RUN_ID" not in os.environ and not is_alone:
+        announce(f"WORLD_SIZE is {world}: waiting for the other processes ...")
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
-    named = dict(pairwise(words)) | dict(word.split("=", 1) for word in words if "=" in word)
+    options = dict(pairwise(words)) | dict(word.split("=", 1) for word in words if "=" in word)
     launch: Any = {}
-    if file := named.get("--config_file"):
+    if file := options.get("--config_file"):
         with contextlib.suppress(OSError, yaml.YAMLError):  # accelerate cannot read it either
             launch = yaml.safe_load(Path(file).read_text()) or {}
     kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
@@ -195,7 +226,10 @@ def check_launch(args: Arguments, problems: list[str]) -> None:
     table = {
         # Only the process of rank 0 prints.
         f"RANK is {rank} in the environment and WORLD_SIZE {world}: there is no process of that "
-        "rank, and nothing would be printed: unset RANK.": rank >= world,
+        "rank, and nothing would be printed: unset RANK and WORLD_SIZE.": rank >= world,
+        f"WORLD_SIZE is {world} in the environment, but no launcher set {', '.join(lacking)}: the "
+        "run would wait for processes that nobody started. Use accelerate launch, or unset "
+        "WORLD_SIZE.": world > 1 and lacking,
         f"fsdp is {fsdp!r}, but this launch is {asked_engine()}: give accelerate launch "
         "--config_file accelerate_configs/fsdp2.yaml, and leave fsdp out.": (
             fsdp and not asked_engine().startswith("FSDP")
@@ -212,6 +246,7 @@ def check_launch(args: Arguments, problems: list[str]) -> None:
         ),
     }
     problems += true_messages(table)
+    return not is_alone
 
 
 def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems: list[str]) -> None:
@@ -318,6 +353,11 @@ def report(result: Preflight) -> str:
             f"  streamed data: only its first {len(result.rows)} rows were checked, and a second "
             "pass is not resumed exactly"
         )
+    if result.rows and hasattr(args.recipe, "answer_column"):  # rows that a recipe reads itself
+        lines.append("  The first questions, and their answers as they are read:")
+        for row in result.rows[:SHOWN_ROWS]:
+            question = " ".join(question_of(row["prompt"]).split())
+            lines.append(f"    {question:.60} -> {row['answer']!r:.60}")
     lines.append(format_table(result.lines) if result.lines else "  (no rows or rewards to check)")
     lines += [f"  {note}" for note in args.notes]
     problems = [line for problem in args.problems for line in problem.split("\n")]

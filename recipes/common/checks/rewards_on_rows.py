@@ -42,8 +42,9 @@ def check_rewards(
     if wrong:
         return []
     weights = training["reward_weights"] or []
-    weights = weights if len(weights) == len(rewards) else [1.0] * len(rewards)
-    lines, sound = [], []
+    if len(weights) != len(rewards):
+        weights = [1.0] * len(rewards)
+    lines, sound = [], []  # the table, and the rewards without a problem
     for reward, weight in zip(rewards, weights, strict=True):
         if takes_environments(reward):  # it needs the environments of a rollout
             continue
@@ -65,11 +66,14 @@ def check_rewards(
     if wrong := check_columns(eval_rows, may_be_empty):
         problems += [f"evaluation rows: {problem}" for problem in wrong]
         return lines
-    held_out = [reward_lines(eval_rows, reward, reference) for reward in sound]
-    wrong = [problem for _, problems_of_reward in held_out for problem in problems_of_reward]
+    held_out_lines = []
+    for reward in sound:
+        of_reward, problems_of_reward = reward_lines(eval_rows, reward, reference)
+        held_out_lines += of_reward
+        wrong += problems_of_reward
     tasks = {row["task"] for row in rows}  # unscored tasks of the training rows are reported above
     others = [row for row in eval_rows if tasks and row["task"] not in tasks]
-    wrong += check_every_task_is_scored([line for part, _ in held_out for line in part], others)
+    wrong += check_every_task_is_scored(held_out_lines, others)
     problems += [f"evaluation rows: {problem}" for problem in wrong if problem not in problems]
     problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
     problems += check_duplicates(rows, eval_rows)
@@ -80,10 +84,11 @@ def check_settings(
     training: dict[str, Any], rows: list[dict], rewards: list[Reward], problems: list[str]
 ) -> None:
     """Add a problem where weights, gates, the loss or a reward model do not fit the rewards."""
-    weights, names = training["reward_weights"] or [], ", ".join(each.name for each in rewards)
+    weights = training["reward_weights"] or []
     if rewards and weights and len(weights) != len(rewards):
         problems.append(
-            f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}."
+            f"reward_weights has {len(weights)} values for {len(rewards)} rewards: "
+            f"{', '.join(reward.name for reward in rewards)}."
         )
     if weights and not any(weights):
         problems.append(f"reward_weights is {weights}; one must not be 0.")
@@ -170,28 +175,26 @@ def reward_lines(
             "empty earns": None,
         }
         if reward.scores(task):
-            problems += score_task(line, numbered, rows, reward, reference)
-        lines.append({k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()})
+            problems += check_task(line, numbered, rows, reward, reference)
+        for name, value in line.items():
+            line[name] = round(value, 6) if isinstance(value, float) else value
+        lines.append(line)
     return lines, problems
 
 
-def score_task(
+def check_task(
     line: dict[str, Any],
     numbered: list[NumberedRow],
     all_rows: list[dict],
     reward: Reward,
     reference: Reference,
 ) -> list[str]:
-    """Fill in the table line of a task, and return the problems of the reward on its rows."""
+    """Fill in the table line of a task, and return the problems of the reward on its rows.
+
+    `numbered` holds the rows of the task, `all_rows` those of all tasks.
+    """
     rows, title = [row for _, row in numbered], f"reward {reward.name!r}"
-    lacks = []
-    for number, row in numbered:
-        missing = [column for column in reward.columns if row.get(column) is None]
-        if missing and not lacks:
-            lacks = [
-                f"{title} needs the column {', '.join(missing)}, which row {number} lacks (its "
-                f"columns: {sorted(name for name, value in row.items() if value is not None)})."
-            ]
+    lacks = lacking_columns(reward, numbered)
     # A reward for all tasks may skip a task without its columns, if other rows have them.
     is_elsewhere = any(row.get(column) is not None for row in all_rows for column in reward.columns)
     if lacks and not (is_elsewhere and reward.tasks is None and reward.kind != "model"):
@@ -199,45 +202,43 @@ def score_task(
     if reward.kind == "model":  # scoring would call a model, which preflight does not
         line["rows scored"] = len(rows)
         return []
-    golds = [reference(row) for row in rows]  # None: a row without a reference answer
-    sure = [i for i, gold in enumerate(golds) if gold is not None]
-    try:
-        amounts, failures = score(reward, [rows[i] for i in sure], [golds[i] for i in sure])
-        empty, _ = score(reward, rows, [""] * len(rows))
-    except (Exception, SystemExit) as error:
-        failures = [describe(error)]
-    if failures:
-        return lacks or [f"{title} fails on the reference answers: {failures[0]}"]
-    known = [amount for amount in amounts if amount is not None]
+    answers = [reference(row) for row in rows]  # None: a row without a reference answer
+    answered = [place for place, answer in enumerate(answers) if answer is not None]
+    of_answers, failure = score(
+        reward, [rows[place] for place in answered], [answers[place] for place in answered]
+    )
+    if failure:
+        return lacks or [f"{title} fails on the reference answers: {failure}"]
+    of_empty, failure = score(reward, rows, [""] * len(rows))
+    if failure:
+        return lacks or [
+            f"{title} fails on an empty completion, which a model may write: {failure}. Score it "
+            "0.0, as any wrong answer."
+        ]
+    earned = [amount for amount in of_answers if amount is not None]
     # Rows that the reward cannot grade: an empty completion gets None too.
-    ungraded = [i for i, amount in enumerate(empty) if golds[i] is None and amount is None]
-    line["rows scored"] = len(known) + len(rows) - len(sure) - len(ungraded)
-    line["reference earns"] = min(known, default=None)
-    line["empty earns"] = max((amount for amount in empty if amount is not None), default=None)
-    is_verifier, problems = reward.kind == "verifier", []
+    ungraded = [
+        place for place, amount in enumerate(of_empty) if answers[place] is None and amount is None
+    ]
+    line["rows scored"] = len(earned) + len(rows) - len(answered) - len(ungraded)
+    line["reference earns"] = min(earned, default=None)
+    line["empty earns"] = max((amount for amount in of_empty if amount is not None), default=None)
     if not line["rows scored"]:
-        if not is_verifier:  # the reward does not apply to this task
+        if reward.kind != "verifier":  # the reward does not apply to this task
             return []
         others = ", ".join(sorted({row["task"] for row in all_rows} - {line["task"]}))
         return [
             f"{title} can grade none of the rows of task {line['task']!r}. If they are not meant "
             f"for it, set reward_tasks: {{{reward.name}: [{others}]}}."
         ]
-    if is_verifier and (line["empty earns"] or 0.0) > 0.0:
+    problems, earned_at = [], dict(zip(answered, of_answers, strict=True))
+    if reward.kind == "verifier" and (line["empty earns"] or 0.0) > 0.0:
         problems.append(
             f"{title} is a verifier but scores an empty completion {line['empty earns']}."
         )
-    promises = (is_verifier or reward.kind == "format") and reward.full is not None
-    scored = zip(sure, amounts, strict=True)
-    short = [(i, one) for i, one in scored if promises and (one is None or one < reward.full)]
-    if short:
-        first, amount = short[0]
-        problems.append(
-            f"{title} scores {amount} instead of {reward.full} for the reference answer of "
-            f"{len(short)} of {len(sure)} rows of task {line['task']!r}; the first is row "
-            f"{numbered[first][0]}: {golds[first]!r}."
-        )
-    if ungraded and is_verifier:
+    if reward.kind in ("verifier", "format") and reward.full is not None:
+        problems += below_full(reward, numbered, answers, earned_at)
+    if ungraded and reward.kind == "verifier":
         problems.append(
             f"{title} cannot grade {len(ungraded)} of the rows without a reference answer; the "
             f"first is row {numbered[ungraded[0]][0]}."
@@ -245,15 +246,49 @@ def score_task(
     return lacks or problems
 
 
+def lacking_columns(reward: Reward, numbered: list[NumberedRow]) -> list[str]:
+    """A problem for the first row that lacks a column which the reward needs."""
+    for number, row in numbered:
+        if missing := [column for column in reward.columns if row.get(column) is None]:
+            return [
+                f"reward {reward.name!r} needs the column {', '.join(missing)}, which row {number} "
+                f"lacks (its columns: {sorted(name for name in row if row[name] is not None)})."
+            ]
+    return []
+
+
+def below_full(
+    reward: Reward, numbered: list[NumberedRow], answers: list[Any], earned: dict[int, float | None]
+) -> list[str]:
+    """A problem if the reference answer of a row earns less than the full reward.
+
+    `earned` maps the place of a row in `numbered` to the score of its reference answer.
+    """
+    short = [place for place, amount in earned.items() if amount is None or amount < reward.full]
+    if not short:
+        return []
+    number, row = numbered[short[0]]
+    return [
+        f"reward {reward.name!r} scores {earned[short[0]]} instead of {reward.full} for the "
+        f"reference answer of {len(short)} of {len(earned)} rows of task {row['task']!r}; the "
+        f"first is row {number}: {answers[short[0]]!r}."
+    ]
+
+
 def score(
     reward: Reward, rows: list[dict], texts: list[Any]
-) -> tuple[list[float | None], list[str]]:
-    """The score of each text, and the reward's messages for the rows on which it failed."""
-    found = []
+) -> tuple[list[float | None], str | None]:
+    """The score of each text, and the first failure of the reward's code; None if it has none."""
+    scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward.name}"):
-        part = slice(start, start + PART)
-        found += graded(reward, rows[part], texts[part])
-    return [amount for amount, _ in found], [failure for _, failure in found if failure]
+        try:
+            graded_part = graded(reward, rows[start : start + PART], texts[start : start + PART])
+        except (Exception, SystemExit) as error:
+            return [], describe(error)
+        if failures := [failure for _, failure in graded_part if failure]:
+            return [], failures[0]
+        scores += [amount for amount, _ in graded_part]
+    return scores, None
 
 
 def check_scores(reward: Reward, lines: list[dict], is_stream: bool) -> list[str]:
