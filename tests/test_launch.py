@@ -10,6 +10,7 @@ fixed before the first run.
 
 import json
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -34,6 +35,7 @@ ENGINES = {  # launch file: type, ZeRO stage, offload, share of the parameters o
     "zero2": ("DEEPSPEED", 2, None, 1.0),
     "zero3": ("DEEPSPEED", 3, None, 0.5),
     "zero3_offload": ("DEEPSPEED", 3, "optimizer and parameters", 0.5),
+    "fsdp2": ("FSDP", None, None, 0.5),
 }
 ON_ACCELERATORS = {
     "single_gpu": ("NO", None),
@@ -44,7 +46,8 @@ ON_ACCELERATORS = {
 }
 KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04}}
 # An adapter is sharded as weights are: it is run where that matters.
-RUNS = [*((launch, "full") for launch in ENGINES), ("ddp", "lora"), ("zero3", "lora")]
+LORA_RUNS = [("ddp", "lora"), ("zero3", "lora"), ("fsdp2", "lora")]
+RUNS = [*((launch, "full") for launch in ENGINES), *LORA_RUNS]
 # Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to
 # its noise.
 TRAINING = {
@@ -81,6 +84,8 @@ ACCELERATOR = torch.accelerator.is_available()
 def words_for(launch_file, kind, model, folder, **settings):
     settings = {**TRAINING, **KINDS[kind], **settings}
     launcher = ["--num_processes=2"]
+    if launch_file.stem == "fsdp2":
+        launcher.append("tests/support/fsdp_on_cpu.py")
     return command(
         "arithmetic", "quickstart", model, folder, str(launch_file), launcher, **settings
     )
@@ -128,8 +133,8 @@ def distance(one, other):
     return max((one[name] - other[name]).abs().max().item() for name in other)
 
 
-def assert_same_training(one, other):
-    assert len(set(steps_of(one))) == 4 and steps_of(one) == steps_of(other)
+def assert_same_training(one, other, generations=4):
+    assert len(set(steps_of(one))) == generations and steps_of(one) == steps_of(other)
     norms = gradient_norms(one)
     assert norms == pytest.approx(gradient_norms(other), rel=NORM_TOLERANCE) and min(norms) > 0.0
     mine, theirs = parameters(one), parameters(other)
@@ -147,8 +152,9 @@ def test_every_engine_is_in_force_trains_as_ddp_and_gives_its_answers_before_and
     names = ("distributed_type", "zero_stage", "offload", "share_held")
     assert tuple(engine[name] for name in names) == pytest.approx(ENGINES[launch], abs=0.05)
     assert engine["world_size"] == 2
-    name = "DDP" if launch == "ddp" else f"ZeRO-{ENGINES[launch][1]}"
-    assert f"\nEngine: {name}" in (mine / PRINTED).read_text()
+    name = {"ddp": "DDP", "fsdp2": "FSDP2"}.get(launch, f"ZeRO-{ENGINES[launch][1]}")
+    printed = (mine / PRINTED).read_text()
+    assert f"\nEngine: {name}" in printed and "share_prompts has no effect" not in printed
     assert_same_training(mine, theirs)
     if kind == "full":  # it moves by more than engines may differ
         assert distance(parameters(model), parameters(mine)) > 10 * PARAMETER_TOLERANCE
@@ -163,7 +169,9 @@ def test_every_engine_is_in_force_trains_as_ddp_and_gives_its_answers_before_and
     assert torch.allclose(answer, expected, atol=LOGIT_TOLERANCE)
 
 
-@pytest.mark.parametrize(("launch", "kind"), [("zero2", "full"), ("zero3", "lora")])
+@pytest.mark.parametrize(
+    ("launch", "kind"), [("zero2", "full"), ("zero3", "lora"), ("fsdp2", "lora")]
+)
 def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted(
     launch, kind, trained, model, tmp_path
 ):
@@ -178,12 +186,34 @@ def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted
     assert_same_training(resumed, whole)
 
 
+# Two updates a generation, two micro batches each, a clipped gradient, the best of the checkpoints.
+SEVERAL_UPDATES = {
+    "num_iterations": 2,
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 2,
+    "max_grad_norm": 0.5,
+    "load_best_model_at_end": "true",
+    "metric_for_best_model": "validation/format",
+    "skip_zero_advantages": "true",
+    "beta": 0.0,
+}
+
+
+def test_fsdp2_takes_several_updates_and_chooses_a_checkpoint_as_ddp_does(trained):
+    mine, theirs = (trained(launch, "full", **SEVERAL_UPDATES) for launch in ("fsdp2", "ddp"))
+    assert_same_training(mine, theirs, generations=2)
+    assert max(gradient_norms(mine)) > 0.5, "the gradient was clipped"
+    states = [json.loads((run / "trainer_state.json").read_text()) for run in (mine, theirs)]
+    chosen = [Path(state["best_model_checkpoint"]).name for state in states]
+    assert chosen[0] == chosen[1]
+
+
 def test_two_ranks_that_share_prompts_take_the_first_step_of_plain_trl(trained):
     """The first alone: TRL draws random numbers to shuffle what is kept in order where prompts are
     shared, so the next completions are others.
     """
     plain = trained("ddp", "full", share_prompts="false", max_steps=1)
-    for launch in ("ddp", "zero2"):
+    for launch in ("ddp", "zero2", "zero3", "fsdp2"):
         shared = trained(launch, "full")
         assert "share_prompts has no effect" not in (shared / PRINTED).read_text()
         assert steps_of(shared)[:1] == steps_of(plain)

@@ -1,6 +1,10 @@
-"""A prompt computed once for its group gives what TRL gives: completions and gradient."""
+"""A prompt computed once for its group gives what TRL gives: completions and gradient. Where it
+would not, TRL's own way runs and a warning says so.
+"""
 
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -124,17 +128,142 @@ def test_log_probabilities_do_not_depend_on_what_is_masked(pair, masked):
 def test_a_prompt_goes_through_the_model_once_for_its_group(pair):
     rows = []
     _, shared = pair
-    shared.model.register_forward_pre_hook(
-        lambda _, args, given: rows.append(given["input_ids"].shape), with_kwargs=True
-    )
     ids = torch.full((8, 30), 7)
     labels = ids.clone()
     labels[:, :20] = -100
-    shared(input_ids=ids, attention_mask=ids * 0 + 1, labels=labels, fused_lm_head=True)
+    batch = {"input_ids": ids, "attention_mask": ids * 0 + 1, "labels": labels}
+    shared(**batch, fused_lm_head=True)  # tries first whether this model can share
+    shared.model.register_forward_pre_hook(
+        lambda _, args, given: rows.append(given["input_ids"].shape), with_kwargs=True
+    )
+    shared(**batch, fused_lm_head=True)
     assert rows == [
         (1, 19),
         (8, 11),
     ]  # the last token of the prompt predicts the first of the completion
+
+
+# Every architecture: the same to rounding, or refused with a word
+
+SIZES = {
+    "vocab_size": 256,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.2,  # large, so that a prompt changes what follows it
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": 1,
+}
+GPT_SIZES = {"n_positions": 512, "n_embd": 32, "n_layer": 2, "n_head": 4}
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+BY_LENGTH = "rotary embedding depends on the number of tokens"
+NOT_PLAIN = "cache is not a plain one"
+
+
+def rope(kind: str, **more) -> dict:
+    """Settings of a rotary embedding that was trained on 16 tokens; the rows here have 34."""
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0, **more}}
+
+
+SCALES = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+ARCHITECTURES = [  # model type, what is not in SIZES, words of the warning; none: shared
+    ("llama", {}, ""),
+    ("llama", rope("yarn", original_max_position_embeddings=16), ""),
+    ("llama", {"max_position_embeddings": 16, **rope("dynamic")}, BY_LENGTH),
+    ("phi3", {}, ""),
+    ("phi3", rope("longrope", original_max_position_embeddings=16, **SCALES), BY_LENGTH),
+    ("qwen2", {}, ""),
+    ("qwen3", {"head_dim": 8}, ""),
+    ("qwen3_moe", {"head_dim": 8, "shared_expert_intermediate_size": 16, **EXPERTS}, ""),
+    ("mistral", {"sliding_window": None}, ""),
+    ("mistral", {"sliding_window": 8}, NOT_PLAIN),
+    ("gemma2", {"head_dim": 8}, NOT_PLAIN),
+    ("gemma3_text", {"head_dim": 8}, NOT_PLAIN),
+    ("gemma3_text", {"head_dim": 8, "layer_types": ["full_attention"] * 2}, ""),
+    ("olmo2", {}, ""),
+    ("granite", {}, ""),
+    ("gpt2", {**GPT_SIZES, **NO_DROPOUT}, ""),  # learnt positions
+    ("gptj", {**GPT_SIZES, "rotary_dim": 4}, ""),
+    ("gpt_neox", {}, ""),
+    ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.0}, ""),
+    ("bloom", {"n_layer": 2, "n_head": 4}, ""),
+    ("falcon", {"alibi": True}, ""),
+    # By default it generates without a cache. Its positions are columns.
+    ("mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 512}, "on generation"),
+    ("rwkv", {"context_length": 512}, "on the update"),  # a state, and no cache
+    ("mamba", {}, NOT_PLAIN),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of small configurations
+@pytest.mark.parametrize(("kind", "more", "reason"), ARCHITECTURES)
+def test_each_architecture_gives_what_it_gives_without_sharing(kind, more, reason):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **{**SIZES, **more})
+    plain, shared = (AutoModelForCausalLM.from_config(config).eval() for _ in range(2))
+    shared.load_state_dict(plain.state_dict())
+    for either in (plain, shared):
+        add_fused_lm_head(either, outputs=("log_probs", "entropy"))
+    why = why_prompts_are_not_shared(SimpleNamespace(gradient_checkpointing=False), shared)
+    if why is not None:
+        assert reason and reason in why
+        return
+    batch, weights = two_groups(), torch.randn(6, 33)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    labels[:, :24] = -100
+    prompts = {name: tensor[:, :24] for name, tensor in batch.items()}
+    config = GenerationConfig(max_new_tokens=6, do_sample=False, pad_token_id=0, eos_token_id=None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        share_prompts(shared)
+        both = (plain, shared)
+        written = [either.generate(**prompts, generation_config=config) for either in both]
+        for either in both:
+            output = either(**batch, labels=labels, fused_lm_head=True)
+            (output.log_probs * weights).sum().backward()
+    words = [str(one.message) for one in caught if "share_prompts" in str(one.message)]
+    assert any(reason in text for text in words) if reason else words == []
+    assert torch.equal(*written)
+    of_plain = {name: weight.grad for name, weight in plain.named_parameters()}
+    largest = max(gradient.abs().max() for gradient in of_plain.values() if gradient is not None)
+    for name, weight in shared.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(weight.grad, of_plain[name], rtol=0, atol=1e-5 * largest)
+
+
+def two_groups() -> dict[str, torch.Tensor]:
+    """Two prompts of 24 and 19 tokens, which share 17; each begins 3 rows of 34."""
+    ids = torch.randint(5, 250, (6, 34), generator=torch.Generator().manual_seed(0))
+    ids[:3, :24], ids[3:, :24] = ids[0, :24].clone(), ids[3, :24].clone()
+    ids[3:, 5:22] = ids[0, :17]
+    mask = torch.ones_like(ids)
+    mask[3:, :5] = 0
+    mask[1, 30:] = 0
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+@pytest.mark.parametrize("part", ["the update", "generation"])
+def test_an_argument_that_trl_adds_is_told_and_nothing_is_shared(pair, part):
+    plain, shared = pair
+    batch = two_groups()
+    settings = {"output_attentions": False}
+    if part == "the update":
+        settings |= {"labels": batch["input_ids"], "fused_lm_head": True}
+        outputs = [either(**batch, **settings).log_probs for either in (plain, shared)]
+    else:
+        settings["generation_config"] = GenerationConfig(max_new_tokens=2, pad_token_id=0)
+        plain_output = plain.generate(**batch, **settings)
+    with pytest.warns(UserWarning, match=f"no effect on {part}: the model is called with output_a"):
+        if part == "the update":
+            shared(**batch, **settings)
+        else:
+            outputs = [plain_output, shared.generate(**batch, **settings)]
+    assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize(
@@ -142,24 +271,15 @@ def test_a_prompt_goes_through_the_model_once_for_its_group(pair):
     [
         ({}, {}, None),
         ({"gradient_checkpointing": True}, {}, "gradient_checkpointing computes a layer again"),
-        (
-            {},
-            {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8},
-            "cache is not a plain",
-        ),
         ({}, {"is_encoder_decoder": True}, "encoder"),
         ({}, {"output_router_logits": True}, "router"),
         ({}, {"vision_config": {}}, "images"),
     ],
 )
-def test_where_a_prompt_is_not_shared_the_reason_is_given(
-    model, tmp_path, settings, changes, reason
-):
-    config = transformers.AutoConfig.from_pretrained(model)
+def test_where_a_prompt_is_not_shared_the_reason_is_given(pair, settings, changes, reason):
+    _, model = pair
     for name, value in changes.items():
-        setattr(config, name, value)
-    args = GRPOConfig(
-        output_dir=str(tmp_path), **{**TINY, "gradient_checkpointing": False, **settings}
-    )
-    found = why_prompts_are_not_shared(args, config)
-    assert found is None if reason is None else reason in found
+        setattr(model.config, name, value)
+    args = SimpleNamespace(**{"gradient_checkpointing": False, **settings})
+    why = why_prompts_are_not_shared(args, model)
+    assert why is None if reason is None else reason in why

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import trl
-from accelerate.utils import gather, is_peft_model
+from accelerate.utils import gather, gather_object, is_peft_model
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl.extras.profiling import profiling_context, profiling_decorator
 from trl.trainer import grpo_trainer
@@ -211,9 +211,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         for model in filter(None, (self.model, self.ref_model)):
             inner = self.accelerator.unwrap_model(model)
             inner = inner.get_base_model() if is_peft_model(inner) else inner
-            reason = why_prompts_are_not_shared(self.args, inner.config)
+            in_half = self.args.bf16 or self.args.fp16 or inner.dtype != torch.float32
+            # All processes must call the model equally often.
+            reasons = gather_object([why_prompts_are_not_shared(self.args, inner)])
+            reason = next(filter(None, reasons), None)
             if reason is None:
-                share_prompts(inner, partitioned)
+                share_prompts(inner, partitioned, in_half)
             elif model is self.model:
                 warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
