@@ -52,8 +52,8 @@ BUDGET = {
     "recipes/common/run.py": 250,
     "recipes/common/sampling": 450,
     "recipes/common/settings.py": 400,
-    "recipes/common/trainer.py": 450,
-    "recipes/common/training": 1900,
+    "recipes/common/trainer.py": 500,
+    "recipes/common/training": 2100,
     "recipes/common/utils": 950,
     "recipes/common/warm_start.py": 150,
     "recipes/common/watch.py": 350,
@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1300,
     "rewards/sandbox": 2500,
     "scripts": 950,
-    "tests": 14150,
+    "tests": 14350,
 }
 
 
