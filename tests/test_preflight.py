@@ -107,6 +107,12 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pref
 # What passes
 
 
+def test_the_table_names_the_gate_of_a_reward(check):
+    lines = check(reward_gates={"xml_format": "gsm8k_correctness"}).lines
+    assert [line["counts only if"] for line in lines] == ["gsm8k_correctness", None]
+    assert "counts only if" not in check().lines[0]
+
+
 def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(check):
     result = check(hub_token="a secret")
     assert (result.args.problems, result.args.notes[-1]) == ([], POWER)

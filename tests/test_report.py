@@ -162,7 +162,7 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     assert chosen == f"  {CHOSEN}"
     assert table[-3:] == [
         "  160 held-out rows show a change of 11.4 points or more "
-        "(80 % power, as 25 % of them changed in strict)",
+        "(80 % power, if a quarter of the rows change)",
         "  Every row: run/evaluation",
         "  Look at it: run/report.html   All figures: run/summary.json",
     ]

@@ -13,6 +13,9 @@ from recipes.common.utils.screen import explain_endings, refuse
 STEP = {
     "reward": 0.5,
     "rewards/right/mean": 0.25,
+    "rewards/short/mean": 0.5,  # over the completions that its gate lets count
+    "reward_parts/right": 0.25,
+    "reward_parts/short": 0.25,
     "completions/mean_length": 20.0,
     "completions/clipped_ratio": 0.5,
     "groups/without_spread": 0.75,
@@ -34,7 +37,7 @@ def step_line(capsys, step: int, **logs) -> str:
 
 
 def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
-    line = "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %"
+    line = "step 4/10  reward 0.50 = right 0.25 + short 0.25  length 20  truncated 50 %"
     line += "  groups that teach 25 % (by the verifier 25 %)  2.0 s, 0:00:12 left\n"
     assert step_line(capsys, 4) == line
     lost = {"completions/voided": 0.125, "groups/without_spread": 1.0}

@@ -243,12 +243,18 @@ def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
 @pytest.mark.slow
 def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_path):
     rewards = [give("right", FAILED), give("bonus", BONUS, "shaping")]
-    trainer = train(*rewards, reward_gates={"bonus": "right"})
-    table = completions(tmp_path)
+    settings = {"reward_gates": {"bonus": "right"}, "reward_weights": [1.0, 0.5]}
+    trainer = train(*rewards, **settings)
+    table, logged = completions(tmp_path), generations(trainer)[0]
     assert table["bonus"] == pytest.approx([0.1, None, None, None, None, 0.25, 0.5, 0.75])
-    scores = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
+    scores = [1.05, 0.0, None, 0.0, 0.0, 1.125, 1.25, 1.375]
     assert table["advantage"] == pytest.approx(advantages_of(scores), abs=1e-5)
-    assert generations(trainer)[0]["rewards/bonus/mean"] == pytest.approx(0.4)
+    assert logged["rewards/bonus/mean"] == pytest.approx(0.4)
+    # Over all seven completions with a score, and with the weights, the parts add up.
+    parts = [logged["reward_parts/right"], logged["reward_parts/bonus"]]
+    assert parts == pytest.approx([4 / 7, 0.8 / 7]) and sum(parts) == pytest.approx(
+        logged["reward"]
+    )
 
 
 # Two processes

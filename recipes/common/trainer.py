@@ -277,6 +277,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         failed_C = torch.isin(outcomes_CA, torch.tensor(FAILURES, device=amounts_CR.device)).any(1)
         self._log_metric("completions/voided", failed_C.float().mean().item())
         rewards_CR = void_and_gate(amounts_CR, failed_C, self.reward_func_names, self.reward_gates)
+        self._log_parts(rewards_CR)
         teaches_C = self._log_spread(rewards_CR)
         steps_c: list[list[TokenStep]] = []
         if self.steps.guards:
@@ -350,6 +351,17 @@ class GRPOTrainer(trl.GRPOTrainer):
         return outcomes_CA
 
     # --- What is logged of a generation
+
+    def _log_parts(self, rewards_CR: torch.Tensor) -> None:
+        """Log each reward's weighted mean over all scored completions; they add up to `reward`.
+
+        TRL's `rewards/<name>/mean` has no weight, and leaves out completions without this reward.
+        """
+        scored_CR = rewards_CR[~torch.isnan(rewards_CR).all(dim=1)]
+        if len(scored_CR):
+            parts_R = (scored_CR.nan_to_num(0.0) * self.reward_weights.to(scored_CR.device)).mean(0)
+            for name, part in zip(self.reward_func_names, parts_R.tolist(), strict=True):
+                self._log_metric(f"reward_parts/{name}", part)
 
     def _log_spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
         """Log the shares of groups; return if each completion's group has spread, of shape (C,)."""

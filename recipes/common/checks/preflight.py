@@ -332,7 +332,7 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
             f"{f'every {steps:g} steps' if by_steps else 'after each epoch'} and never trained on"
         )
     if held_out:
-        notes.append(power_line(len(held_out), 0.25, "if a quarter of the rows change"))
+        notes.append(power_line(len(held_out)))
 
 
 def resolved(

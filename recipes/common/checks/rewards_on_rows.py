@@ -52,6 +52,12 @@ def check_rewards(
         problems += wrong or check_scores(reward, of_reward, is_stream)
         lines += of_reward
         sound += [] if wrong else [reward]
+    gates = {
+        name: [openers] if isinstance(openers, str) else openers or []
+        for name, openers in (training["reward_gates"] or {}).items()
+    }
+    for line in lines if gates else ():
+        line["counts only if"] = " or ".join(gates.get(line["reward"], ())) or None
     order = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: order.index(line["task"]))
     if not may_be_empty:

@@ -18,7 +18,6 @@ from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import power_line
-from recipes.common.utils.tables import percent
 
 
 def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> dict[str, Any]:
@@ -130,9 +129,7 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         name = independent_metric(summary["changed"])
-        n, changed = summary["changed"][name].values()
-        condition = f"as {percent(changed, 0)} of them changed in {name}"
-        lines.append(f"  {power_line(n, changed, condition)}")
+        lines.append(f"  {power_line(summary['changed'][name]['n'])}")
         lines.append(f"  Every row: {folder / files.EVALUATION}")
     else:
         lines.append(

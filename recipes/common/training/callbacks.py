@@ -17,7 +17,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 from trl import GRPOTrainer
 
-from recipes.common.utils.run_files import MINUTES, is_reward_mean, read_json, write_json
+from recipes.common.utils.run_files import MINUTES, read_json, write_json
 from recipes.common.utils.screen import announce
 from recipes.common.utils.tables import percent
 
@@ -195,10 +195,13 @@ class StepLineCallback(TrainerCallback):
 
 
 def _step_parts(logs: dict[str, Any]) -> list[str]:
-    parts = [f"reward {_number(logs['reward'])}"]
-    for name, value in logs.items():
-        if is_reward_mean(name):
-            parts.append(f"{name.split('/')[1]} {_number(value)}")
+    of_rewards = [
+        f"{name.removeprefix('reward_parts/')} {_number(value)}"
+        for name, value in logs.items()
+        if name.startswith("reward_parts/")
+    ]
+    equation = [f"reward {_number(logs['reward'])}", " + ".join(of_rewards)]
+    parts = [" = ".join(filter(None, equation))]
     for name, value in logs.items():
         kind, _, metric = name.partition("/")
         if kind == "metrics" and value is not None:

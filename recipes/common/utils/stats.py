@@ -163,14 +163,14 @@ def _mcnemar_power(n: int, change: float, changed: float) -> float:
     return float(binom.pmf(rows, n, changed) @ shown)
 
 
-def power_line(n: int, changed: float, condition: str) -> str:
-    """The sentence that says which change `n` held-out rows can show.
+def power_line(n: int) -> str:
+    """The sentence that says which change `n` held-out rows can show, before and after a run.
 
-    >>> power_line(160, 0.25, "if a quarter changes")
-    '160 held-out rows show a change of 11.4 points or more (80 % power, if a quarter changes)'
+    >>> power_line(5)
+    '5 held-out rows show no change, however large (80 % power, if a quarter of the rows change)'
     """
-    least = smallest_change(n, changed)
-    shown = "no change, however large"
+    least, shown = smallest_change(n, 0.25), "no change, however large"
     if least is not None:
         shown = f"a change of {100 * least:.1f} points or more"
-    return f"{n} held-out rows show {shown} ({100 * POWER:.0f} % power, {condition})"
+    condition = f"{100 * POWER:.0f} % power, if a quarter of the rows change"
+    return f"{n} held-out rows show {shown} ({condition})"
