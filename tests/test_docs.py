@@ -1,9 +1,10 @@
-"""The pages name only what is there: links and headings, paths, and options of scripts and recipes;
+"""The pages name only what is there: links and headings, paths, options of scripts and recipes;
 the example of a language model as the scorer runs.
 """
 
 import asyncio
 import dataclasses
+import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +19,7 @@ from recipes.common.trainer import GRPOConfig
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")]
 PAGES.remove(ROOT / "CHANGELOG.md")  # it names what is gone
 HEADERS = [*ROOT.glob("recipes/*/*.yaml"), *ROOT.glob("accelerate_configs/*.yaml")]
+ENTRIES = [*ROOT.glob("results/*.json")]  # of each the command
 FIELDS = {
     field.name
     for settings in (QuestionArguments, GRPOConfig, ModelConfig)
@@ -28,6 +30,7 @@ for file in ROOT.glob("recipes/*/train.py"):
     FIELDS |= set(OWN_FIELD.findall(file.read_text(encoding="utf-8")))
 FOLDERS = "accelerate_configs|docs|recipes|results|rewards|scripts|tests"
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./*<>-]*[\w*/>]")
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 TESTS = {
     name
     for file in ROOT.glob("tests/**/test_*.py")
@@ -37,8 +40,10 @@ COMMAND = re.compile(r"(scripts/[\w/]+\.py|recipes/\w+/train\.py)([^#`\n]*)")
 
 
 def text_of(file):
-    """A page, or the comments of a YAML file, with continued lines of a command joined."""
+    """A page, the comments of a YAML file, or the command of published runs; its lines joined."""
     text = file.read_text(encoding="utf-8")
+    if file.suffix == ".json":
+        return re.sub("[;,] ", "\n", json.loads(text)["command"])
     if file.suffix == ".yaml":
         text = "\n".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     return re.sub(r"\\\n\s*", "", text)
@@ -67,13 +72,14 @@ def test_links_lead_somewhere():
     assert broken == []
 
 
-def test_every_script_file_option_and_test_that_a_page_names_is_there():
+def test_every_script_file_option_target_and_test_that_a_page_names_is_there():
     missing = []
-    for file in [*PAGES, *HEADERS]:
+    for file in [*PAGES, *HEADERS, *ENTRIES]:
         text = text_of(file)
         paths = {path for path in PATH.findall(text) if not re.search("<|NAME|/mean$", path)}
         named = [path for path in paths if not any(ROOT.glob(path.rstrip("/")))]
         named += set(re.findall(r"`(test_\w+)`", text)) - TESTS
+        named += set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) - TARGETS
         for script, words in COMMAND.findall(text):
             options = re.findall(r"--(\w+)", words) if (ROOT / script).is_file() else []
             named += [f"{script} --{name}" for name in options if not is_option(script, name)]

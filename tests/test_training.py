@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
-from support.launching import DENSE_REWARD, command, kill_all, run, start, wait_for, warmed
+from support.launching import DENSE_REWARD, ROOT, command, kill_all, run, start, wait_for, warmed
 from support.scored_by_place import completions
 from support.tiny_model import assert_same_weights
 from transformers import AutoModelForCausalLM
@@ -65,6 +65,16 @@ def test_a_run_folder_is_enough_to_repeat_the_run(uninterrupted: Path) -> None:
     assert summary["before"]["n"] == summary["after"]["n"] == 6
     assert summary["mcnemar_p"].keys() == {"strict", "lenient", "format"}
     assert summary["minutes"] > 0 and summary["versions"]["trl"] and len(summary["commit"]) == 40
+
+
+def test_the_glossary_has_every_metric_that_a_run_logs(uninterrupted: Path) -> None:
+    glossary = (ROOT / "docs/running.md").read_text().partition("## Logged metrics")[2]
+    names = [name for line in glossary.split("- ") for name in re.findall("`([^`]+)`", line)]
+    explained = "|".join(re.sub("<.*?>", "[^/]+", name) for name in names)
+    history = read_json(uninterrupted / "trainer_state.json")["log_history"]
+    logged = {name for entry in history for name in entry}
+    assert {"metrics/lenient", "push/lenient_low", "validation/strict"} <= logged
+    assert [name for name in sorted(logged) if not re.fullmatch(explained, name)] == []
 
 
 def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrupted_run(

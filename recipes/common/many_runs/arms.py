@@ -20,7 +20,7 @@ import pandas as pd
 
 from recipes.common.evaluation.scores import metric_names, outcomes_of, paired
 from recipes.common.report.plots import plot_runs
-from recipes.common.settings import REWARD_MAPPINGS, REWARD_SETTINGS, options_given
+from recipes.common.settings import options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
@@ -32,6 +32,8 @@ CONFIGURED, SFT, SFT_GRPO, FORMAT_ONLY = "as configured", "sft", "sft+grpo", "fo
 WARM_START_ROWS = 256  # of sft+grpo: the default of scripts/warm_start.py
 # The script sets these options for each run, so a user cannot give them.
 TAKEN = {"seed", "output_dir"}
+REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
+REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
 TAKEN_BY_ARMS = {"preset", "reward_funcs", *REWARD_SETTINGS}
 STAGES = ("before", "after", "change", "beyond")
 LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # the most is 1.0
