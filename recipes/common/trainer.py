@@ -353,15 +353,11 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- What is logged of a generation
 
     def _log_parts(self, rewards_CR: torch.Tensor) -> None:
-        """Log each reward's weighted mean over all scored completions; they add up to `reward`.
-
-        TRL's `rewards/<name>/mean` has no weight, and leaves out completions without this reward.
-        """
-        scored_CR = rewards_CR[~torch.isnan(rewards_CR).all(dim=1)]
-        if len(scored_CR):
-            parts_R = (scored_CR.nan_to_num(0.0) * self.reward_weights.to(scored_CR.device)).mean(0)
-            for name, part in zip(self.reward_func_names, parts_R.tolist(), strict=True):
-                self._log_metric(f"reward_parts/{name}", part)
+        """Log each reward's weighted mean over all scored completions; they add up to `reward`."""
+        scored_CR = rewards_CR[~torch.isnan(rewards_CR).all(dim=1)].nan_to_num(0.0)
+        parts_R = scored_CR.mean(dim=0) * self.reward_weights.to(scored_CR.device)
+        for name, part in zip(self.reward_func_names, parts_R.tolist(), strict=True):
+            self._log_metric(f"reward_parts/{name}", part)
 
     def _log_spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
         """Log the shares of groups; return if each completion's group has spread, of shape (C,)."""
