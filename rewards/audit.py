@@ -14,7 +14,7 @@ import builtins
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rewards.boundary import describe, graded
+from rewards.boundary import describe, score
 from rewards.contract import UNDECLARED, Reward
 from rewards.rows import rows_by_task
 from rewards.text import completion_text
@@ -148,12 +148,12 @@ def try_tricks(reward: Reward, rows: list[dict], reference: Reference, per_task:
             (right, _), *scored = score_texts(cheats, row, [reference(row), *texts.values()])
             right = right or 0.0
             cheats.reference = right if cheats.reference is None else min(right, cheats.reference)
-            for (trick, text), (score, failure) in zip(texts.items(), scored, strict=True):
+            for (trick, text), (amount, failure) in zip(texts.items(), scored, strict=True):
                 if failure:
                     cheats.failed.setdefault(trick, failure)
-                if score is not None:
+                if amount is not None:
                     limit = limit_of(reward, trick, right)
-                    cheats.attempts.append(Attempt(trick, text, score, limit, right))
+                    cheats.attempts.append(Attempt(trick, text, amount, limit, right))
     return cheats
 
 
@@ -162,7 +162,7 @@ def score_texts(
 ) -> list[tuple[float | None, str | None]]:
     """Return (score, failure) per completion; if the call fails, score them one by one."""
     try:
-        scored = graded(cheats.reward, [row] * len(texts), texts)
+        scored = list(zip(*score(cheats.reward, [row] * len(texts), texts), strict=True))
     except (Exception, SystemExit) as error:
         scored = [(None, describe(error))]
         if len(texts) > 1:

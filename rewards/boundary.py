@@ -208,28 +208,15 @@ def score(
     texts: list[str | list[dict]],
     token_ids: list[list[int]] | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
-) -> list[float | None]:
+) -> tuple[list[float | None], list[str | None]]:
     """Score one completion (text or messages) per row outside training, as the trainer would.
 
-    The score of a step reward is the sum of its steps. An async reward runs on `loop`, which
-    another thread runs, or else on a loop of its own.
+    Returns the scores (of a step reward the sum of the steps) and for each row the failure that the
+    reward logged, or None. Columns and metrics that it logs are dropped. `trainer_state` is the
+    state before step 1. A reward that takes `completion_ids` gets `token_ids`, or else
+    `stand_in_ids`. An async reward runs on `loop`, which another thread runs, or on a new one.
 
     Raises what the reward raises, and ValueError if TRL could not use what it returned.
-    """
-    return [amount for amount, _ in graded(reward, rows, texts, token_ids, loop)]
-
-
-def graded(
-    reward: Callable,
-    rows: list[dict],
-    texts: list[str | list[dict]],
-    token_ids: list[list[int]] | None = None,
-    loop: asyncio.AbstractEventLoop | None = None,
-) -> list[tuple[float | None, str | None]]:
-    """Return (score, failure) for each row: `failure` is the error that the reward logged, or None.
-
-    Logged columns and metrics are dropped. `trainer_state` is the state before step 1. A reward
-    that takes `completion_ids` gets `token_ids`, or else `stand_in_ids`.
     """
     from transformers import TrainerState  # importing a recipe stays light
 
@@ -259,12 +246,13 @@ def graded(
                 answer = asyncio.run_coroutine_threadsafe(question, loop).result()
     else:
         answer = at_once(question)
-    scores = map(total, answer.scores) if reward.kind == "step" else answer.scores
+    is_step = reward.kind == "step"
+    scores = [total(steps) for steps in answer.scores] if is_step else answer.scores
     failures = [
-        outcome.removeprefix("error: ") if outcome and outcome.startswith("error") else None
+        outcome.partition(": ")[2] if outcome and outcome.startswith(("error", "wrong")) else None
         for outcome in answer.outcomes(reward)
     ]
-    return list(zip(scores, failures, strict=True))
+    return scores, failures
 
 
 def stand_in_ids(text: str) -> list[int]:

@@ -12,7 +12,7 @@ from transformers import TrainerState
 
 from recipes.common.evaluation.metrics import measure_or_fail
 from recipes.common.training.guard import Guard
-from rewards.boundary import describe, graded, measure, score
+from rewards.boundary import describe, measure, score
 from rewards.contract import at_once, reward_of
 from rewards.rows import read_each, score_rows
 
@@ -57,7 +57,7 @@ def test_what_a_reward_changes_nobody_else_sees():
     assert {name: columns[name] for name in expected} == expected
     assert (state.global_step, state.log_history) == (0, [{"reward": 1.0}])
     messages, row = columns["completions"], ROW | {"tests": ["a"]}
-    assert score(forges, [row, row], messages) == [0.0, 0.0]
+    assert score(forges, [row, row], messages)[0] == [0.0, 0.0]
     assert messages == expected["completions"] and row["answer"] == "18" and row["prompt"]
 
 
@@ -286,7 +286,9 @@ def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one():
 
 def test_an_error_that_a_reward_logs_for_a_row_is_its_failure():
     def logs(completions, log_extra, **kwargs):
-        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded"])
-        return [None, 1.0]
+        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded", "wrong: IndexError: "])
+        return [None, 1.0, 0.0]
 
-    assert graded(logs, [ROW, ROW], ["a", "b"]) == [(None, "KeyError: 'a'"), (1.0, None)]
+    assert score(logs, [ROW] * 3, ["a", "b", "c"]) == (
+        [None, 1.0, 0.0], ["KeyError: 'a'", None, "IndexError: "]
+    )  # fmt: skip

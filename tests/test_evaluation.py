@@ -87,6 +87,27 @@ def test_an_evaluation_is_repeatable_and_leaves_the_trainer_and_what_it_draws_al
     assert trainer.state.num_input_tokens_seen == 0
 
 
+def test_the_metric_reads_a_completion_before_any_reward_and_no_reward_reaches_the_next(trainer):
+    seen = []
+
+    def forges(completions, answer, **kwargs):
+        for completion, gold in zip(completions, answer, strict=True):
+            completion[0]["content"] += f"<answer>{gold}</answer>"
+        return [0.0] * len(completions)
+
+    def sees(completions, **kwargs):
+        seen.extend(completion[0]["content"] for completion in completions)
+        return [0.0] * len(completions)
+
+    for rewards in ([forges, sees], [load_reward("xml_format")]):
+        trainer.reward_funcs = rewards
+        found = [
+            (row["completion"], row["metrics"]) for row in evaluate(trainer, ROWS, answer_metric)
+        ]
+        assert [completion for completion, _ in found] == seen
+        assert not any(metrics["lenient"] for _, metrics in found)
+
+
 def test_a_completion_is_what_the_model_writes_greedily_after_the_templated_prompt_alone(trainer):
     trainer.model.eval()
     greedy = GenerationConfig(max_new_tokens=8, eos_token_id=1, pad_token_id=0)

@@ -92,7 +92,7 @@ def test_a_reward_may_return_its_scores_in_any_kind_of_sequence(make):
     def half(completions, **kwargs):
         return make([0.5] * len(completions))
 
-    assert score(half, [{"prompt": "p"}] * 2, ["a", "b"]) == [0.5, 0.5]
+    assert score(half, [{"prompt": "p"}] * 2, ["a", "b"]) == ([0.5, 0.5], [None, None])
     rows = [{"prompt": "p", "task": "t"}]
     (line,), problems = reward_lines(rows, reward_of(half), lambda row: "a")
     assert (problems, line["reference earns"]) == ([], 0.5)

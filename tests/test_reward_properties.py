@@ -84,11 +84,9 @@ def columns_of(reward, gold: str = r"\sqrt{x^2+1}") -> dict[str, str | list[str]
 
 
 def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> tuple[list, list]:
-    """The scores of a reward, and the outcomes that it logs."""
-    rows, logged = [{"prompt": prompt, **columns_of(reward, gold)} for _ in texts], {}
-    ids = [stand_in_ids(text) for text in texts]
-    scores = score(reward, rows, texts, ids, logged.__setitem__)
-    return scores, logged.get(f"outcome/{reward.__name__}", [])
+    """The scores of a reward, and the failures that it logs."""
+    rows = [{"prompt": prompt, **columns_of(reward, gold)} for _ in texts]
+    return score(reward, rows, texts, [stand_in_ids(text) for text in texts])
 
 
 @pytest.mark.parametrize("name", SCORING)
@@ -99,10 +97,10 @@ def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
     @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 100))
     @given(st.lists(ANY_TEXT, min_size=1, max_size=4), st.sampled_from(GOLDS))
     def holds(texts, gold):
-        scores, outcomes = scores_of(reward, texts, chat, gold)
+        scores, failures = scores_of(reward, texts, chat, gold)
         assert len(scores) == len(texts)
         assert all(may_abstain if amount is None else math.isfinite(amount) for amount in scores)
-        assert not [outcome for outcome in outcomes if outcome.startswith("error")]
+        assert not any(failures)
         assert scores_of(reward, texts, "9 + 9 =", gold)[0] == scores
         assert scores_of(reward, texts[::-1], chat, gold)[0] == scores[::-1]
         assert pool.submit(scores_of, reward, texts, chat, gold).result()[0] == scores
@@ -116,7 +114,7 @@ def test_hostile_text_earns_no_verifier_s_reward(name):
     reward = loaded(name)
     for (title, hostile), wrapper in itertools.product(HOSTILE.items(), WRAPPERS):
         text, row = wrapper.format(hostile), {"prompt": "9 + 9 =", **columns_of(reward)}
-        (amount,) = score(reward, [row], [text], [stand_in_ids(text)])
+        (amount,), _ = score(reward, [row], [text], [stand_in_ids(text)])
         assert amount is None or math.isfinite(amount)
         assert reward.kind != "verifier" or not amount or amount < 0.0, (title, wrapper)
 

@@ -61,7 +61,7 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 3550,
+    "rewards": 3500,
     "rewards/latex": 1300,
     "rewards/sandbox": 2500,
     "scripts": 950,

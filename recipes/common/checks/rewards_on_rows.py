@@ -14,7 +14,8 @@ from recipes.common.training.tools import takes_environments
 from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import bar
 from rewards.audit import try_tricks
-from rewards.boundary import describe, graded
+from rewards.boundary import describe
+from rewards.boundary import score as score_part
 from rewards.contract import Reward
 from rewards.rows import NumberedRow, rows_by_task
 
@@ -288,12 +289,13 @@ def score(
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward.name}"):
         try:
-            graded_part = graded(reward, rows[start : start + PART], texts[start : start + PART])
+            part = slice(start, start + PART)
+            amounts, failures = score_part(reward, rows[part], texts[part])
         except (Exception, SystemExit) as error:
             return [], describe(error)
-        if failures := [failure for _, failure in graded_part if failure]:
-            return [], failures[0]
-        scores += [amount for amount, _ in graded_part]
+        if any(failures):
+            return [], next(filter(None, failures))
+        scores += amounts
     return scores, None
 
 

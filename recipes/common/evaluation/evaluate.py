@@ -119,7 +119,7 @@ def scored(
     token_ids = [rollout.token_ids for rollout in rollouts]
     scores: list[dict[str, float | None]] = [{} for _ in rows]
     for reward in rewards:
-        amounts = score(reward, columns, completions, token_ids, loop)
+        amounts, _ = score(reward, columns, completions, token_ids, loop)
         for scores_of_row, amount in zip(scores, amounts, strict=True):
             scores_of_row[reward.name] = amount
     return scores

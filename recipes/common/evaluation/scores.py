@@ -105,14 +105,6 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     return {name: mcnemar_p(*pair) for name, pair in pairs(before, after).items()}
 
 
-def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
-    """Metric -> `n` (rows with the metric both times) and the `share` of them that changed."""
-    return {
-        name: {"n": len(old), "share": _mean([o != n for o, n in zip(old, new, strict=True)])}
-        for name, (old, new) in pairs(before, after).items()
-    }
-
-
 def pairs(before: list[dict], after: list[dict]) -> dict[str, list[list[bool]]]:
     """Metric -> [outcomes before, outcomes after], for the rows with the metric both times."""
     names = metric_names(before)

@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.scores import comparison_table, independent_metric
+from recipes.common.evaluation.scores import comparison_table
 from recipes.common.report.page import write_report
 from recipes.common.report.plots import plot_runs
 from recipes.common.report.verdict import ending_of, figures_of
@@ -23,7 +23,7 @@ from recipes.common.utils.stats import power_line
 def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> dict[str, Any]:
     """The content of summary.json, from the log and the evaluations in the run's folder.
 
-    `before`, `after`, `mcnemar_p` and `changed` are None for a run without evaluation rows.
+    `before`, `after` and `mcnemar_p` are None for a run without evaluation rows.
     """
     args, state, best, stopped = trainer.args, trainer.state, None, None
     if args.load_best_model_at_end and state.best_model_checkpoint is not None:
@@ -128,8 +128,7 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     ]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
-        name = independent_metric(summary["changed"])
-        lines.append(f"  {power_line(summary['changed'][name]['n'])}")
+        lines.append(f"  {power_line(summary['after']['n'])}")
         lines.append(f"  Every row: {folder / files.EVALUATION}")
     else:
         lines.append(

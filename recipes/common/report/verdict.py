@@ -12,7 +12,6 @@ from recipes.common.evaluation.scores import (
     independent_metrics,
     outcomes,
     paired,
-    rows_changed,
     summarize,
 )
 from recipes.common.report.plots import curve
@@ -161,7 +160,6 @@ def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
-        "changed": rows_changed(before, after) if after else None,
         "voided": voided_sentence(log),
     }
 
