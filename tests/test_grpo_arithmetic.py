@@ -209,8 +209,29 @@ def test_trls_loss_and_gradient_are_the_formulas(build, loss_type, level, beta, 
 
 
 def test_the_recipes_trainer_leaves_trls_loss_alone():
-    for name in ("compute_loss", "_get_per_token_logps_and_entropies"):
-        assert getattr(GRPOTrainer, name) is getattr(trl.GRPOTrainer, name)
+    assert GRPOTrainer.compute_loss is trl.GRPOTrainer.compute_loss
+
+
+def test_log_probabilities_in_parts_of_the_vocabulary_are_those_of_the_whole(build, monkeypatch):
+    gradients, shapes = [], []
+    multiply = torch.mm
+
+    def counted(tokens, words, **kwargs):
+        shapes.append((len(tokens), words.shape[1]))
+        return multiply(tokens, words, **kwargs)
+
+    for part in (40, 2048):  # the tiny model has 261 words
+        monkeypatch.setattr("recipes.common.trainer.VOCABULARY_PART", part)
+        trainer = build()
+        shapes.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "mm", counted)
+            by_trl(trainer, make_batch())
+        tokens = sum(LENGTHS)  # and none of the prompts or of the padding
+        assert {tokens} == {shape[0] for shape in shapes} and shapes[0][1] == min(part, 261)
+        gradients.append([weight.grad for weight in trainer.model.parameters()])
+    for by_parts, whole in zip(*gradients, strict=True):
+        torch.testing.assert_close(by_parts, whole, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -274,9 +274,9 @@ def _score(
     # The last token of the prompt predicts the first of the completion. Every process goes this
     # way, even if all its completions are masked: engines need equal numbers of model calls.
     start = labelled[0].item() - 1 if len(labelled) else width - 2
-    inputs = {"labels": labels[:, start:], "fused_lm_head": fused_lm_head}
+    inputs = {"attention_mask": attention_mask, "fused_lm_head": fused_lm_head}
     if start < 1:
-        return forward(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        return forward(input_ids=input_ids, labels=labels, **inputs)
     first_U, inverse_B = _unlike_rows(input_ids[:, :start], attention_mask[:, :start])
     cache = DynamicCache(config=model.config)
     prompt = model.base_model(
@@ -286,7 +286,7 @@ def _score(
         use_cache=True,
     )
     cache.batch_select_indices(inverse_B)
-    inputs |= {"input_ids": input_ids[:, start:], "attention_mask": attention_mask}
+    inputs |= {"input_ids": input_ids[:, start:], "labels": labels[:, start:]}
     output = forward(past_key_values=cache, **inputs)
     if partitioned:
         # FSDP2 fetches the weights of a layer for the backward pass when the layer's output gets a
