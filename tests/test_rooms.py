@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1300,
     "rewards/sandbox": 2500,
     "scripts": 950,
-    "tests": 14400,
+    "tests": 14450,
 }
 
 
