@@ -4,6 +4,8 @@ and only the model is scored.
 
 import asyncio
 import json
+import os
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +78,44 @@ def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
     for kind in set(kinds):
         share = kinds.count(kind) / len(kinds)
         assert logged[f"turns/{kind.replace(' ', '_')}"] == pytest.approx(share)
+
+
+class Unruly:
+    """A calculator that draws, forks, changes its arguments, and exits on what it cannot read."""
+
+    def reset(self, **row):
+        pass
+
+    def calculate(self, expression: str) -> str:
+        """Calculate.
+
+        Args:
+            expression: a sum
+        """
+        os.fork()
+        torch.manual_seed(3)
+        if expression == "9 * 9":
+            sys.exit(f"no {random.random()}")
+        return str(random.random())
+
+
+@pytest.mark.slow
+def test_a_tool_is_foreign_code(make, tmp_path):
+    """It neither moves the trainer's random states, nor goes on in a twin, nor ends the run."""
+    found = []
+    for number in range(2):
+        trainer = make(tmp_path / str(number), environment=Unruly)
+        torch.manual_seed(5), random.seed(5 + number)
+        trainer.model.eval()
+        rollouts = trainer.complete([ROWS[0]] * 4)
+        with (tmp_path / "processes").open("a") as file:
+            file.write("one\n")
+        found.append(([rollout.completion for rollout in rollouts], torch.rand(1)))
+    assert found[0] == found[1] and (tmp_path / "processes").read_text() == "one\n" * 2
+    torch.manual_seed(5)
+    assert torch.rand(1) == found[0][1]
+    first, second = (rollout[1]["content"] for rollout in found[0][0][:2])
+    assert 0.0 < float(first) < 1.0 and "the tool calculate exits: no 0." in second
 
 
 class Breaks:

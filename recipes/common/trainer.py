@@ -23,10 +23,11 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl.extras.profiling import profiling_context, profiling_decorator
 from trl.trainer import grpo_trainer
 
-from recipes.common.training.advantages import group_spread, void_and_gate
+from recipes.common.training.advantages import group_spread, openers_of, void_and_gate
 from recipes.common.training.completion import (
     TURN_KINDS,
     Rollout,
+    call_tools,
     complete,
     opening_of,
     replaced,
@@ -194,10 +195,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         )
         if args.share_prompts:
             self._share_prompts()
-        gates = args.reward_gates or {}
-        self.reward_gates = {
-            name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
-        }
+        self.reward_gates = openers_of(args.reward_gates)
         # run.py sets these: a timer for phases, whether `Watch` evaluates the validation rows, and
         # `Watch.observe`, which takes (rows, completions, advantages) and returns what to log.
         self.phase: Callable[[str], AbstractContextManager] = nullcontext
@@ -247,6 +245,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     def _generate(self, *args, **kwargs):
         with self.phase("generating"):
             return super()._generate(*args, **kwargs)
+
+    _tool_call_loop = call_tools  # TRL's, across the boundary to foreign code
 
     @profiling_decorator
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
@@ -309,10 +309,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         waiting = [guard for guard in guards if guard.reward.is_async]
         graded = {guard.name: at_once(grade(guard)) for guard in guards if guard not in waiting}
         if waiting:
-            names = [guard.name for guard in waiting]
-            with contained(names, self.state.global_step, columns["completions"]):
+            with contained("async", self.state.global_step, columns["completions"]):
                 answers = asyncio.run_coroutine_threadsafe(grade_together(waiting), self.async_loop)
-                graded |= zip(names, answers.result(), strict=True)
+                graded |= zip([guard.name for guard in waiting], answers.result(), strict=True)
         return graded
 
     def _amounts(self, graded: dict[str, Graded], *of_trl) -> torch.Tensor:

@@ -9,6 +9,7 @@ from recipes.common.checks.model import check_reward_model
 from recipes.common.data.overlap import check_duplicates, check_held_out
 from recipes.common.data.recipe import check_reference
 from recipes.common.settings import Arguments
+from recipes.common.training.advantages import openers_of
 from recipes.common.training.process import check_loss
 from recipes.common.training.tools import takes_environments
 from recipes.common.utils.problems import collect_errors
@@ -53,10 +54,7 @@ def check_rewards(
         problems += wrong or check_scores(reward, of_reward, is_stream)
         lines += of_reward
         sound += [] if wrong else [reward]
-    gates = {
-        name: [openers] if isinstance(openers, str) else openers or []
-        for name, openers in (training["reward_gates"] or {}).items()
-    }
+    gates = openers_of(training["reward_gates"])
     for line in lines if gates else ():
         line["counts only if"] = " or ".join(gates.get(line["reward"], ())) or None
     order = list(dict.fromkeys(line["task"] for line in lines))

@@ -14,6 +14,14 @@ TOLERANCE = 1e-6  # relative to the full amount of a reward
 ROUNDING = 4 * 2.0**-23  # relative: TRL's rewards are float32, and a total adds up a few of them
 
 
+def openers_of(gates: dict[str, list[str] | str] | None) -> dict[str, list[str]]:
+    """`reward_gates` with a list for each gated reward: `{"a": "b"}` becomes `{"a": ["b"]}`."""
+    return {
+        gated: [openers] if isinstance(openers, str) else list(openers or ())
+        for gated, openers in (gates or {}).items()
+    }
+
+
 def void_and_gate(
     rewards_CR: torch.Tensor, failed_C: torch.Tensor, names: list[str], gates: dict[str, list[str]]
 ) -> torch.Tensor:

@@ -4,7 +4,9 @@ Not covered: a tool that hangs (the run hangs, too), and images that a tool retu
 """
 
 import contextlib
-from collections.abc import Iterator
+import copy
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from transformers import AutoProcessor, GenerationConfig
 from trl import GRPOTrainer, maybe_apply_chat_template
 from trl.models import unwrap_model_for_generation
 
+from rewards.boundary import contained
 from rewards.text import completion_text
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # greedy decoding does not use these
@@ -121,6 +124,32 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
         truncated = ids[-1] not in ends
         rollouts.append(Rollout(completion, ids, sum(mask), truncated, turns, environment))
     return rollouts
+
+
+def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
+    """TRL's loop of tool calls, in which the tools are foreign code (see `rewards/boundary.py`).
+
+    A tool that is not async gets copies and random numbers by step and place of the call; a process
+    that it forks ends with the call. A tool that exits has failed, as with any exception.
+    """
+    calls = itertools.count()
+
+    def contain(name: str, tool: Callable) -> Callable:
+        def call(**values: Any) -> Any:
+            with contained(name, trainer.state.global_step, next(calls), values):
+                try:
+                    return tool(**copy.deepcopy(values))
+                except SystemExit as error:
+                    raise RuntimeError(f"the tool {name} exits: {error}") from error
+
+        return call
+
+    contained_tools = [
+        {name: contain(name, tool) for name, tool in tools.items()}
+        for tools in trainer._sync_tool_dicts
+    ]
+    with replaced(trainer, _sync_tool_dicts=contained_tools):
+        return GRPOTrainer._tool_call_loop(trainer, *arguments)
 
 
 def complete_plainly(
