@@ -4,17 +4,21 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from datasets import Dataset
+from support.launching import ROOT
 from test_preflight import SETTINGS, make_rows, reference
+from trl import ModelConfig
 
-from recipes.common.data.recipe import load_recipe
+from recipes.common.data.recipe import import_recipe, load_recipe
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
+from recipes.common.trainer import GRPOConfig
 
 
 def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
@@ -107,15 +111,21 @@ def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
             assert rows[0]["prompt"][0]["content"] == prompt
 
 
-@pytest.mark.slow
-def test_help_begins_with_the_options_of_the_recipe():
-    words = [sys.executable, str(GSM8K / "train.py"), "--help"]
+@pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "math"])
+def test_help_names_every_setting_and_imports_neither_torch_nor_trl(name):
+    file = ROOT / f"recipes/{name}/train.py"
+    words = [sys.executable, "-X", "importtime", str(file), "--help"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[:3] == [
         "usage: train.py --config FILE [--option VALUE ...]",
         "",
         "the recipe:",
     ]
+    kinds = (import_recipe(file).RecipeArguments, GRPOConfig, ModelConfig)
+    settings = {field.name for kind in kinds for field in fields(kind) if field.init}
+    assert set(re.findall(r"^  --(\w+) ", done.stdout, re.MULTILINE)) == settings
+    assert "--seed int: Random seed that will be set" in done.stdout
+    assert re.findall(r"\| (?:torch|trl|transformers|datasets)$", done.stderr, re.MULTILINE) == []
 
 
 def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(capsys):

@@ -1,9 +1,17 @@
 """The parts that every recipe shares."""
 
 import logging
+import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+
+if {"-h", "--help"} & {*sys.argv[1:]}:
+    from recipes.common.utils.recipe_help import help_of, is_recipe
+
+    if is_recipe(Path(sys.argv[0])):  # before torch and TRL are imported
+        print(help_of(Path(sys.argv[0])))
+        sys.exit(0)
 
 # TRL 1.16 calls transformers 5.23 by a deprecated name; a user of a recipe cannot change that.
 warnings.filterwarnings(

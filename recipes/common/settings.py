@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from trl import ModelConfig, TrlParser
+from trl import ModelConfig
 
 from recipes.common.trainer import GRPOConfig
 
@@ -49,7 +49,6 @@ def setting(default: Any, help: str) -> Any:
 class RecipeArguments:
     """The settings of a recipe besides TRL's `GRPOConfig` and `ModelConfig`."""
 
-    _argument_group_name = "the recipe"
     unused: typing.ClassVar[tuple[str, ...]] = ()  # fields of this class that a recipe ignores
 
     preset: list[str] | None = setting(None, "A paper's settings: names of recipes/presets/.")
@@ -110,13 +109,6 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
 
     argv = list(sys.argv[1:] if argv is None else argv)
     kinds = (recipe_type, GRPOConfig, ModelConfig)
-    if {"-h", "--help"} & set(argv):
-        usage = "%(prog)s --config FILE [--option VALUE ...]"  # not 200 lines of options
-        parser = TrlParser(kinds, usage=usage)
-        groups = parser._action_groups
-        groups.append(groups.pop(1))  # print the options of TRL's ModelConfig last
-        parser.print_help()
-        raise SystemExit(0)
     hints = {}  # the type of each setting
     for kind in kinds:
         types = typing.get_type_hints(kind)

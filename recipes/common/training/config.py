@@ -21,8 +21,6 @@ def _setting(default: Any, text: str) -> Any:
 class GRPOConfig(trl.GRPOConfig):
     """TRL's `GRPOConfig` with the settings of our trainer."""
 
-    _argument_group_name = "training: TRL's GRPOConfig, and the settings of our trainer"
-
     reward_gates: dict | str | None = _setting(
         None, "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."
     )
