@@ -4,7 +4,7 @@
     python scripts/prepare_code.py mbpp --path FOLDER --out data/mbpp          # FOLDER/mbpp.jsonl
     python scripts/prepare_code.py humaneval --path HumanEval.jsonl.gz --out data/humaneval
     python scripts/prepare_code.py one_liners --out data/one-liners            # for small models
-    python scripts/prepare_code.py jsonl --path mine.jsonl --held_out 8 --out data/mine
+    python scripts/prepare_code.py jsonl --path mine.jsonl --out data/mine     # --held_out 8
 
 Writes train.jsonl and test.jsonl (HumanEval is for evaluation only), and dropped.jsonl: tasks whose
 reference does not pass its own tests in half the time limit, and tasks that a trivial solution
@@ -33,13 +33,15 @@ def main() -> None:
     add("--path", type=Path, help="the file of the data set, or MBPP's folder; default: the Hub")
     add("--out", type=Path, required=True, help="folder to write to")
     add("--hide", type=at_least(0), help="hide each task's last N tests; default: see above")
-    add("--held_out", type=at_least(0), default=0, help="jsonl: hold out about one task in N")
+    add("--held_out", type=at_least(0), help="jsonl: one task in N is held out (8); 0: none")
     add("--packages", nargs="*", default=[], help="installed packages that programs may import")
     options = parser.parse_args()
     if (options.data == "jsonl") != bool(options.path) and options.data in ("jsonl", "one_liners"):
         parser.error("jsonl needs --path, and one_liners takes none")
     if options.held_out == 1 or (options.held_out and options.data != "jsonl"):
         parser.error("--held_out N is for jsonl, and 1 would hold out every task")
+    if options.held_out is None:
+        options.held_out = 8 if options.data == "jsonl" else 0
     from recipes.code.prepare import prepare
     from rewards.sandbox import SandboxError
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -53,6 +54,18 @@ def rows(recipe, tmp_path):
         return recipe.load_rows(RecipeArguments(dataset_path=path, **settings), seed=0)[0]
 
     return load
+
+
+def test_a_folder_without_test_tasks_trains_where_none_are_evaluated(rows, recipe, tmp_path):
+    assert len(rows(TASK, ECHO)) == 2
+    (tmp_path / "test.jsonl").unlink()
+    args = RecipeArguments(dataset_path=str(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"no file .*test\.jsonl\. Prepare the tasks with --held_out"
+    ):
+        recipe.load_rows(args, seed=0)
+    train, test = recipe.load_rows(replace(args, num_eval_rows=0), seed=0)
+    assert (len(train), test) == (2, None)
 
 
 def test_the_reference_is_the_solution_or_none_and_earns_the_full_rewards(recipe, rows):

@@ -230,13 +230,15 @@ def test_own_rows_are_checked_and_written_with_the_reasons_for_what_is_dropped(p
 
 @isolated
 def test_rows_are_held_out_by_their_prompt_and_humaneval_whole(prepared, tmp_path):
-    rows = [SOLVED | {"prompt": f"Write double(x), please, {number}."} for number in range(12)]
+    rows = [SOLVED | {"prompt": f"Write double(x), please, {number}."} for number in range(8, 20)]
     (tmp_path / "mine.jsonl").write_text(lines(*rows))
-    words = ("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)
+    words = ("jsonl", "--path", tmp_path / "mine.jsonl", "--hide", 1)
     assert prepared(*words)[0] == 0
     train, test = (read_tasks(tmp_path / "out", split) for split in ("train", "test"))
-    assert (len(train), len(test)) == (7, 5)
-    assert [task["hidden_tests"] for task in test] == [["assert double(3) == 6"]] * 5
+    assert (len(train), len(test)) == (8, 4), "one in eight, as long as nothing else is asked for"
+    assert [task["hidden_tests"] for task in test] == [["assert double(3) == 6"]] * 4
+    assert prepared(*words, "--held_out", 0, out="all")[0] == 0
+    assert [file.name for file in (tmp_path / "all").glob("t*")] == ["train.jsonl"]
     file = tmp_path / "HumanEval.jsonl.gz"
     file.write_bytes(gzip.compress(lines(HUMANEVAL).encode()))
     assert prepared("humaneval", "--path", file, out="humaneval")[0] == 0

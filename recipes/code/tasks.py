@@ -29,10 +29,10 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
     """
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise ValueError(
-            f"no file {file}. Give a folder that scripts/prepare_code.py wrote, "
-            "or a JSON Lines file."
-        )
+        remedy = "Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."
+        if file.with_name("train.jsonl").is_file():
+            remedy = "Prepare the tasks with --held_out N for one, or give --num_eval_rows 0."
+        raise ValueError(f"no file {file}. {remedy}")
     names: set[str] = set()
 
     def accept(row: Any) -> Task:

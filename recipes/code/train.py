@@ -57,10 +57,10 @@ def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) 
     return draw(Dataset.from_list(rows), count, seed)
 
 
-def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Training rows of train.jsonl, evaluation rows of test.jsonl."""
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset | None]:
+    """Training rows of train.jsonl, evaluation rows of test.jsonl (none with num_eval_rows 0)."""
     train = load_split(args, "train", args.num_train_rows, seed)
-    return train, load_split(args, "test", args.num_eval_rows, seed)
+    return train, load_split(args, "test", args.num_eval_rows, seed) if args.num_eval_rows else None
 
 
 def main() -> None:

@@ -84,8 +84,16 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
             "with {answer} in its place: \\boxed{{answer}}, or "
             "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
         )
-    boxed = "\\boxed" in args.reference
-    splits = load_questions(args, seed, lambda gold: check_gold(gold, boxed))
+
+    def check(gold: str) -> str | None:
+        own = args.reference.replace("{answer}", gold)
+        if problem := check_gold(gold, boxed="\\boxed" in own):
+            return problem
+        if metric({"answer": gold, "reference": own}, own)["strict"]:
+            return None
+        return f"{gold[:80]!r} is not right in its own reference completion, {own[:80]!r}"
+
+    splits = load_questions(args, seed, check)
     train, test = (Dataset.from_list([to_row(item, args) for item in items]) for items in splits)
     return train, test
 
