@@ -176,8 +176,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a dict of the pairs; ValueError for a repeated key, where `json` keeps the last one."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        double = next(name for name in names if names.count(name) > 1)
+        ((double, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {double!r} stands twice in one object: keep one.")
     return made
 

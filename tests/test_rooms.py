@@ -51,10 +51,10 @@ BUDGET = {
     "recipes/common/report": 850,
     "recipes/common/run.py": 250,
     "recipes/common/sampling": 450,
-    "recipes/common/settings.py": 400,
+    "recipes/common/settings.py": 350,
     "recipes/common/trainer.py": 500,
     "recipes/common/training": 2150,
-    "recipes/common/utils": 950,
+    "recipes/common/utils": 1000,
     "recipes/common/warm_start.py": 150,
     "recipes/common/watch.py": 350,
     "recipes/gsm8k": 150,
@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1300,
     "rewards/sandbox": 2500,
     "scripts": 950,
-    "tests": 14450,
+    "tests": 14500,
 }
 
 

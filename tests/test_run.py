@@ -19,6 +19,7 @@ from recipes.common.data.recipe import import_recipe, load_recipe
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOConfig
+from recipes.common.utils.screen import refuse
 
 
 def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
@@ -81,16 +82,27 @@ def test_problems_of_rewards_rows_and_settings_are_reported_at_once(begin, capsy
     assert [part for part in parts if part not in printed] == []
 
 
-def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(begin, capsys, monkeypatch):
+def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monkeypatch):
     def ended_by_the_launcher(seconds):
         raise SystemExit(-15)
 
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
+    launched = {
+        "WORLD_SIZE": "2",
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "",
+        "MASTER_PORT": "",
+    }
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("recipes.common.utils.screen.time.sleep", ended_by_the_launcher)
     with pytest.raises(SystemExit) as stop:
-        begin(per_device_train_batch_size=3)
+        refuse("a problem")
     assert (stop.value.code, capsys.readouterr().out) == (-15, "")
+    monkeypatch.delenv("MASTER_ADDR")  # left over: nobody launched the others
+    with pytest.raises(SystemExit) as stop:
+        refuse("a problem")
+    assert (stop.value.code, capsys.readouterr().out) == (2, "a problem\n")
 
 
 GSM8K = Path(__file__).parents[1] / "recipes" / "gsm8k"

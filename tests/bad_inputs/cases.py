@@ -175,7 +175,8 @@ WORDS = [
 ]
 ENV = [
     ({"RANK": "1"}, "RANK is 1", "no process of that rank", "unset RANK"),
-    ({"WORLD_SIZE": "two"}, "the launch: ", "'two'"),
+    ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment; it must be a whole number"),
+    ({"FSDP_VERSION": ""}, "FSDP_VERSION is '' in the environment; it must be a whole number"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
     ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "29500"}, "set LOCAL_RANK, MASTER"),
     ({"WORLD_SIZE": "0"}, "unset RANK and WORLD_SIZE"),
@@ -199,6 +200,7 @@ TRAIN = [
     ("".join(f'{{"question": "{q}", "answer": "#### {i}"}}\n' for i, q in enumerate("abac", 1)),
      "training rows: 1 give another answer to the question of an earlier row",
      "rows 0 and 2: '1' and '3'"),
+    ('{"question": "1 + \\ud800 =", "answer": "2"}', "question holds half of a character"),
     (ROW, "the training rows are fewer than the 2 prompts"),
 ]
 TEST = [
@@ -256,6 +258,9 @@ REWARDS = [
     (MINE + "return [1 / len(each[0]['content']) for each in completions]",
      "reward 'mine' fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
+    ("class E(Exception):\n    __str__ = None\n\n\n" + MINE + "raise E", "reward 'mine': TypeError"),
+    (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
+     "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
     (MINE + "raise SystemExit(3)", "reward 'mine' fails", "SystemExit: 3"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
     ("mine = 5", "has no function or class 'mine'"),

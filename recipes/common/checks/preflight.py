@@ -39,14 +39,15 @@ from recipes.common.training.callbacks import generation_period
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.tools import tools_of
 from recipes.common.utils.problems import collect_errors, true_messages
-from recipes.common.utils.screen import announce
+from recipes.common.utils.screen import OF_A_LAUNCHER, announce
 from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards.contract import UNDECLARED, Reward
 from rewards.text import question_of
 
-OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
+NUMBERS_OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "FSDP_VERSION")
+NUMBERS_OF_A_LAUNCHER += ("ACCELERATE_DEEPSPEED_ZERO_STAGE",)
 # Names that leave this machine, or that others see on it.
 PUBLIC_NAMES = ("run_name", "project", "hub_model_id", "hub_revision", "output_dir", "logging_dir")
 PUBLIC_VARIABLES = ("WANDB_NAME", "WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_NOTES", "WANDB_TAGS")
@@ -209,6 +210,14 @@ def check_launch(args: Arguments, problems: list[str]) -> bool:
 
     It cannot start where it would wait for processes that nobody started.
     """
+    wrong = [
+        f"{name} is {os.environ[name]!r} in the environment; it must be a whole number: unset it."
+        for name in NUMBERS_OF_A_LAUNCHER
+        if name in os.environ and not os.environ[name].isdecimal()
+    ]
+    if wrong:
+        problems += wrong
+        return False
     rank, world, fsdp = int(os.environ.get("RANK", 0)), world_size(), args.training["fsdp"]
     lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
     is_alone = bool(rank >= world or (world > 1 and lacking))
@@ -353,7 +362,7 @@ def report(result: Preflight) -> str:
             f"  streamed data: only its first {len(result.rows)} rows were checked, and a second "
             "pass is not resumed exactly"
         )
-    if result.rows and hasattr(args.recipe, "answer_column"):  # rows that a recipe reads itself
+    if result.lines and hasattr(args.recipe, "answer_column"):  # rows that a recipe reads itself
         lines.append("  The first questions, and their answers as they are read:")
         for row in result.rows[:SHOWN_ROWS]:
             question = " ".join(question_of(row["prompt"]).split())

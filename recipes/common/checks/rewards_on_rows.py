@@ -50,7 +50,9 @@ def check_rewards(
     for reward, weight in zip(rewards, weights, strict=True):
         if takes_environments(reward):  # it needs the environments of a rollout
             continue
-        of_reward, wrong = reward_lines(rows, reward, reference, weight)
+        of_reward, wrong = [], []
+        with collect_errors(wrong, f"reward {reward.name!r}"):
+            of_reward, wrong = reward_lines(rows, reward, reference, weight)
         problems += wrong or check_scores(reward, of_reward, is_stream)
         lines += of_reward
         sound += [] if wrong else [reward]
@@ -59,7 +61,7 @@ def check_rewards(
         line["counts only if"] = " or ".join(gates.get(line["reward"], ())) or None
     order = list(dict.fromkeys(line["task"] for line in lines))
     lines.sort(key=lambda line: order.index(line["task"]))
-    if not may_be_empty:
+    if not may_be_empty and len(sound) == len(rewards):
         problems += check_every_task_is_scored(lines, rows)
     for reward in sound if rows else ():
         cheats = try_tricks(reward, rows, reference)
@@ -154,6 +156,14 @@ def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
         prompt, task = row["prompt"], row["task"]
         if not isinstance(task, str):
             return [f"the task of row {number} is {task!r}; it must be text."]
+        messages = [] if isinstance(prompt, str) else prompt
+        if any(
+            not (isinstance(each, dict) and {"role", "content"} <= each.keys()) for each in messages
+        ):
+            return [
+                f"the prompt of row {number} is {repr(prompt)[:200]}; it must be text, or messages "
+                "with role and content."
+            ]
         text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
         if not (may_be_empty or str(text or "").strip()):
             return [f"the prompt of row {number} asks nothing: {repr(prompt)[:200]}."]

@@ -325,6 +325,8 @@ def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | N
         if not isinstance(text, str) or not text.strip():
             shown_value = json.dumps(text, default=str, ensure_ascii=False)[:80]
             raise ValueError(f"{column} is {shown_value}; it must be {kind} that is not empty")
+        if re.search("[\ud800-\udfff]", text):  # JSON allows them; no file and no tokenizer does
+            raise ValueError(f"{column} holds half of a character, such as \\ud800: correct it")
         if len(text) > LONGEST:
             raise ValueError(f"{column} has {len(text):,} characters; at most {LONGEST:,} are read")
     gold = gold_of(answer)

@@ -32,7 +32,10 @@ def collect_errors(problems: list[str], source: str | None = None) -> Iterator[N
         yield
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        text = str(error)
+        try:
+            text = str(error)
+        except Exception:  # an exception of a user's code may have no text
+            text = ""
         if not isinstance(error, ValueError):
             text = f"{type(error).__name__}: {text}"
             source = source or f"{place.filename}, line {place.lineno}"

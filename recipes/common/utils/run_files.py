@@ -60,7 +60,7 @@ def read_json(path: Path, default: Any = None) -> Any:
         raise ValueError(f"{path} is damaged: {error}") from error
     if default is not None and type(value) is not type(default):
         wanted = "mapping" if isinstance(default, dict) else "list"
-        raise ValueError(f"{path} is damaged: it holds no {wanted}.")
+        raise ValueError(f"{path} is damaged: it holds no {wanted}")
     return value
 
 

@@ -21,16 +21,19 @@ from recipes.common.utils.secrets import hide_secrets
 
 # Control characters except tab and new line, and characters that change the text direction.
 CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
+OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
 OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: let the main one print first
 
 
 def is_main() -> bool:
     """Whether this process prints for all.
 
-    A stale RANK in the environment (rank >= world size) also prints, to show preflight's error.
+    It does too where variables of a launcher are left over in the environment: preflight says so.
     """
-    rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    is_read = rank.isdecimal() and world.isdecimal()  # if not, print: preflight reports the error
+    if any(name not in os.environ for name in OF_A_LAUNCHER):
+        return True
+    rank, world = os.environ["RANK"], os.environ.get("WORLD_SIZE", "1")
+    is_read = rank.isdecimal() and world.isdecimal()
     return not is_read or int(rank) == 0 or int(rank) >= int(world)
 
 
