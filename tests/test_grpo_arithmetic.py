@@ -221,7 +221,7 @@ def test_log_probabilities_in_parts_of_the_vocabulary_are_those_of_the_whole(bui
         return multiply(tokens, words, **kwargs)
 
     for part in (40, 2048):  # the tiny model has 261 words
-        monkeypatch.setattr("recipes.common.trainer.VOCABULARY_PART", part)
+        monkeypatch.setattr("recipes.common.training.completion.VOCABULARY_PART", part)
         trainer = build()
         shapes.clear()
         with monkeypatch.context() as patch:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from recipes.common.training.advantages import group_spread, has_spread, is_hit, void_and_gate
+from recipes.common.training.advantages import group_spread, has_spread, is_correct, void_and_gate
 
 NAN = math.nan
 SHORT = {"short": ["right"]}
@@ -97,5 +97,5 @@ def test_rounding_is_no_spread_and_a_small_difference_is():
 
 
 def test_a_hit_is_the_full_amount_or_more_than_0_where_none_is_declared():
-    assert is_hit(0.1 + 0.2, 0.3) and not is_hit(0.29, 0.3)
-    assert is_hit(0.1, None) and not is_hit(0.0, None)
+    assert is_correct(0.1 + 0.2, 0.3) and not is_correct(0.29, 0.3)
+    assert is_correct(0.1, None) and not is_correct(0.0, None)

@@ -9,7 +9,6 @@ completions, S step rewards, A all rewards, T tokens.
 """
 
 import asyncio
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,8 +17,7 @@ from typing import Any
 
 import torch
 import trl
-from accelerate.utils import gather, gather_object, is_peft_model
-from transformers.integrations import is_deepspeed_zero3_enabled
+from accelerate.utils import gather
 from trl.extras.profiling import profiling_context, profiling_decorator
 from trl.trainer import grpo_trainer
 
@@ -31,6 +29,7 @@ from recipes.common.training.completion import (
     complete,
     opening_of,
     replaced,
+    small_logits,
     turn_kinds,
 )
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
@@ -47,7 +46,6 @@ if not trl.__version__.startswith(NEEDED + "."):
         "recipes.common.watch with TRL 1.9 to 1.16 (docs/running.md)."
     )
 
-VOCABULARY_PART = 2048  # words of the vocabulary for which a CPU computes logits at a time
 OWN = ("prompt", "completion", "completion_ids")  # TRL does not pass these columns to a reward
 
 
@@ -194,30 +192,15 @@ class GRPOTrainer(trl.GRPOTrainer):
             [weight for reward, weight in weighted if reward.kind == "step"],
         )
         if args.share_prompts:
-            self._share_prompts()
+            from recipes.common.training.shared_prompt import share_prompts_of
+
+            share_prompts_of(self)
         self.reward_gates = openers_of(args.reward_gates)
         # run.py sets these: a timer for phases, whether `Watch` evaluates the validation rows, and
         # `Watch.observe`, which takes (rows, completions, advantages) and returns what to log.
         self.phase: Callable[[str], AbstractContextManager] = nullcontext
         self.is_watched = False
         self.observe: Callable[..., dict[str, float]] | None = None
-
-    def _share_prompts(self) -> None:
-        """Share prompts in the policy and the reference model, or warn why this is not possible."""
-        from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
-
-        partitioned = self.is_fsdp_enabled or is_deepspeed_zero3_enabled()
-        for model in filter(None, (self.model, self.ref_model)):
-            inner = self.accelerator.unwrap_model(model)
-            inner = inner.get_base_model() if is_peft_model(inner) else inner
-            in_half = self.args.bf16 or self.args.fp16 or inner.dtype != torch.float32
-            # All processes must call the model equally often.
-            reasons = gather_object([why_prompts_are_not_shared(self.args, inner)])
-            reason = next(filter(None, reasons), None)
-            if reason is None:
-                share_prompts(inner, partitioned, in_half)
-            elif model is self.model:
-                warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
     # --- From a completion to its advantage
 
@@ -269,8 +252,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         }
         if self.environments is not None:
             columns["environments"] = self.environments
-        graded = self._ask(columns)
-        amounts_CR = self._amounts(graded, rows, prompts, completions, completion_ids)
+        graded = self._call_rewards(columns)
+        amounts_CR = self._gather_amounts(graded, rows, prompts, completions, completion_ids)
         self._log_turns(completions)
         graded_S, steps_Sc = self.steps.grade(self._tokenizer, columns)
 
@@ -283,7 +266,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         steps_c: list[list[TokenStep]] = []
         if self.steps.guards:
             counts_CA = (outcomes_CA != NOT_APPLICABLE) & ~failed_C.unsqueeze(1)
-            steps_c, metrics = self.steps.weigh(
+            steps_c, metrics = self.steps.normalise(
                 steps_Sc,
                 counts_CA[:, len(self.reward_funcs) :].tolist(),
                 self.accelerator.process_index,
@@ -295,7 +278,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         graded |= graded_S
         return Scores(completions, graded, list(graded_S), rewards_CR, teaches_C, steps_c)
 
-    def _ask(self, columns: dict[str, Any]) -> dict[str, Graded]:
+    def _call_rewards(self, columns: dict[str, Any]) -> dict[str, Graded]:
         """Call every completion reward that is not a model; run async rewards concurrently."""
 
         async def grade(guard: Guard) -> Graded:
@@ -306,29 +289,34 @@ class GRPOTrainer(trl.GRPOTrainer):
             return await asyncio.gather(*map(grade, guards))
 
         guards = [guard for guard in self.guards if guard]
-        waiting = [guard for guard in guards if guard.reward.is_async]
-        graded = {guard.name: at_once(grade(guard)) for guard in guards if guard not in waiting}
-        if waiting:
+        graded = {
+            guard.name: at_once(grade(guard)) for guard in guards if not guard.reward.is_async
+        }
+        async_guards = [guard for guard in guards if guard.reward.is_async]
+        if async_guards:
+            together = grade_together(async_guards)
             with contained("async", self.state.global_step, columns["completions"]):
-                answers = asyncio.run_coroutine_threadsafe(grade_together(waiting), self.async_loop)
-                graded |= zip([guard.name for guard in waiting], answers.result(), strict=True)
+                results = asyncio.run_coroutine_threadsafe(together, self.async_loop).result()
+            graded |= zip([guard.name for guard in async_guards], results, strict=True)
         return graded
 
-    def _amounts(self, graded: dict[str, Graded], *of_trl) -> torch.Tensor:
+    def _gather_amounts(
+        self, graded: dict[str, Graded], rows: list[dict], *arguments_of_trl
+    ) -> torch.Tensor:
         """The raw rewards of all ranks, of shape (C, R), with NaN for None."""
-        rows, device = of_trl[0], self.accelerator.device
+        device = self.accelerator.device
         amounts_cR = torch.zeros(len(rows), len(self.guards), device=device)
-        for place, guard in enumerate(self.guards):
+        for r, guard in enumerate(self.guards):
             if guard:
-                amounts = [torch.nan if x is None else x for x in graded[guard.name].amounts]
-                amounts_cR[:, place] = torch.tensor(amounts, dtype=torch.float32, device=device)
+                amounts_c = [torch.nan if x is None else x for x in graded[guard.name].amounts]
+                amounts_cR[:, r] = torch.tensor(amounts_c, dtype=torch.float32, device=device)
         amounts_CR = gather(amounts_cR)
-        models = [place for place, guard in enumerate(self.guards) if guard is None]
-        if models:  # TRL tokenizes for reward models and calls them
+        models = [r for r, guard in enumerate(self.guards) if guard is None]
+        if models:  # TRL tokenizes for reward models, calls them and gathers
             lists = ("reward_funcs", "reward_func_names", "reward_processing_classes")
-            alone = {name: [getattr(self, name)[place] for place in models] for name in lists}
-            with replaced(self, **alone):
-                amounts_CR[:, models] = super()._calculate_rewards(*of_trl)
+            of_models = {name: [getattr(self, name)[r] for r in models] for name in lists}
+            with replaced(self, **of_models):
+                amounts_CR[:, models] = super()._calculate_rewards(rows, *arguments_of_trl)
         return amounts_CR
 
     def _group_size(self) -> int:
@@ -434,18 +422,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     @profiling_decorator
     def _get_per_token_logps_and_entropies(self, *args, **kwargs):
-        """TRL's log-probabilities; on a CPU in less memory and time.
-
-        Without Triton, TRL computes the logits of all tokens, masked ones included, for 32,768
-        words at a time, and holds up to nine tensors of this size in the backward pass.
-        """
-        if self.accelerator.device.type != "cpu":
-            return super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        settings = {
-            "_use_triton": lambda device: True,  # in this module: leave out masked tokens
-            "_CHUNKED_LOGPROB_CHUNK_SIZE": VOCABULARY_PART,
-        }
-        with replaced(trl.trainer.utils, **settings):
+        with small_logits(self.accelerator.device):
             return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
     def complete(self, rows: list[dict], do_sample: bool = False) -> list[Rollout]:

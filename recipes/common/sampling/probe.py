@@ -24,7 +24,7 @@ from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.trainer import GRPOTrainer
-from recipes.common.training.advantages import advantages_of, has_spread, is_hit
+from recipes.common.training.advantages import advantages_of, has_spread, is_correct
 from recipes.common.training.guard import FAILURES
 from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
@@ -206,7 +206,7 @@ def _score_batch(
 
 def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
     """1.0 for a full reward, 0.0 for less, NaN where the reward gave none."""
-    return amounts.map(lambda amount: float(is_hit(amount, reward.full)), na_action="ignore")
+    return amounts.map(lambda amount: float(is_correct(amount, reward.full)), na_action="ignore")
 
 
 # --- What the scores say

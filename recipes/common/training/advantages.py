@@ -50,11 +50,10 @@ def group_spread(
     A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many such
     groups: it counts rounding errors as spread.
     """
-    has_none_C = torch.isnan(rewards_CR).all(dim=1).tolist()
-    totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1).tolist()
-    known_C = [None if none else total for total, none in zip(totals_C, has_none_C, strict=True)]
-    starts = range(0, len(known_C), num_generations)
-    spread_P = [has_spread(known_C[start : start + num_generations]) for start in starts]
+    is_scored_C = ~torch.isnan(rewards_CR).all(dim=1)
+    totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1)
+    groups = zip(totals_C.split(num_generations), is_scored_C.split(num_generations), strict=True)
+    spread_P = [has_spread(totals[is_scored].tolist()) for totals, is_scored in groups]
     return torch.tensor(spread_P, device=rewards_CR.device)
 
 
@@ -68,8 +67,11 @@ def has_spread(amounts: list[float | None]) -> bool:
     return bool(known) and max(known) - min(known) > ROUNDING * max(1.0, *map(abs, known))
 
 
-def is_hit(amount: float, full: float | None) -> bool:
-    """Whether the amount is the full amount, or above 0 if the reward declares no full amount."""
+def is_correct(amount: float, full: float | None) -> bool:
+    """Whether a verifier's reward means a correct answer.
+
+    That is the full amount, or any amount above 0 if the verifier declares no full amount (None).
+    """
     return amount > 0.0 if full is None else amount >= full - TOLERANCE * abs(full)
 
 
@@ -85,25 +87,24 @@ def normalise(
     deviation is 1.4142); 0.0 where all steps of a group have the same reward.
     """
     normalised = []
-    of_batch = _divisor(pool(rewards_C), scale_rewards) if scale_rewards == "batch" else None
     for start in range(0, len(rewards_C), num_generations):
-        members = rewards_C[start : start + num_generations]
-        pooled = pool(members)
-        if not has_spread(pooled):
-            normalised += [[0.0] * len(steps) for steps in members]
+        group = rewards_C[start : start + num_generations]
+        rewards = pool(group)
+        if not has_spread(rewards):
+            normalised += [[0.0] * len(steps) for steps in group]
             continue
-        mean, divisor = statistics.fmean(pooled), of_batch or _divisor(pooled, scale_rewards)
-        normalised += [[(reward - mean) / divisor for reward in steps] for steps in members]
+        mean = statistics.fmean(rewards)
+        scaled_by = pool(rewards_C) if scale_rewards == "batch" else rewards
+        divisor = 1.0
+        if scale_rewards != "none" and len(scaled_by) > 1:
+            divisor = statistics.stdev(scaled_by) + EPSILON
+        normalised += [[(reward - mean) / divisor for reward in steps] for steps in group]
     return normalised
 
 
 def pool(rewards_C: list[list[float]]) -> list[float]:
-    """`pool([[1.0, -1.0], [], [0.5]]) == [1.0, -1.0, 0.5]`"""
+    """Join the step rewards of several completions: `pool([[1.0, -1.0], [], [0.5]])` has three."""
     return [reward for steps in rewards_C for reward in steps]
-
-
-def _divisor(pooled: list[float], scale_rewards: str) -> float:
-    return 1.0 if scale_rewards == "none" or len(pooled) < 2 else statistics.stdev(pooled) + EPSILON
 
 
 def advantages_of(

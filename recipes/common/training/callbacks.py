@@ -151,10 +151,10 @@ class StepLineCallback(TrainerCallback):
     def __init__(self):
         self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
         self.warned = False
-        self.start = (0, 0.0)  # step and time at the start of training
+        self.first_step, self.started = 0, 0.0  # a resumed run starts from a later step
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.start = (state.global_step, time.monotonic())
+        self.first_step, self.started = state.global_step, time.monotonic()
         if state.global_step < state.max_steps:
             announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
 
@@ -188,13 +188,13 @@ class StepLineCallback(TrainerCallback):
 
     def _left(self, state: TrainerState) -> str:
         """The time left at the pace so far, evaluations included: `", 0:07:30 left"`."""
-        step, started = self.start
-        done, to_go = state.global_step - step, state.max_steps - state.global_step
-        seconds = (time.monotonic() - started) / max(1, done) * to_go
+        done, to_go = state.global_step - self.first_step, state.max_steps - state.global_step
+        seconds = (time.monotonic() - self.started) / max(1, done) * to_go
         return f", {timedelta(seconds=round(seconds))} left" if to_go > 0 else ""
 
 
 def _step_parts(logs: dict[str, Any]) -> list[str]:
+    """The parts of a step's line: `["reward 0.50 = ...", ..., "length 28", "2.1 s"]`."""
     of_rewards = [
         f"{name.removeprefix('reward_parts/')} {_number(value)}"
         for name, value in logs.items()
@@ -205,9 +205,9 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
     for name, value in logs.items():
         kind, _, metric = name.partition("/")
         if kind == "metrics" and value is not None:
-            pushed = logs.get(f"push/{metric}")
-            way = "" if pushed is None else f" (push {pushed:+.2f})"
-            parts.append(f"{metric} {percent(value, 0)}{way}")
+            push = logs.get(f"push/{metric}")
+            with_push = "" if push is None else f" (push {push:+.2f})"
+            parts.append(f"{metric} {percent(value, 0)}{with_push}")
     parts.append(f"length {_number(logs.get('completions/mean_length'), 0)}")
     parts.append(f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}")
     without = logs.get("groups/without_spread", 0.0)

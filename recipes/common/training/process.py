@@ -14,7 +14,8 @@ character made of several byte-level tokens belongs to the last of these tokens.
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import gather_object
@@ -26,7 +27,14 @@ from recipes.common.training.guard import ERROR, Graded, Guard
 from rewards.contract import at_once
 from rewards.text import completion_text
 
-TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
+
+class TokenStep(NamedTuple):
+    """A step of a completion: the index of its last token, and its reward."""
+
+    token: int
+    reward: float
+
+
 # With these losses the gradient of a token follows the advantage of that token;
 # tests/test_grpo_arithmetic.py checks TRL against the formulas.
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
@@ -57,16 +65,16 @@ def check_loss(
 def token_advantages(steps: list[list[TokenStep]], tokens: int) -> torch.Tensor:
     """For each token, (c, T), the sum of the rewards of the steps that end at or after the token.
 
-    `steps` holds for each completion pairs (index of the last token of a step, normalised reward
-    of the step).
+    `steps` holds the steps of each completion, with normalised rewards.
 
-    Example: `token_advantages([[(1, 0.5), (2, -1.0)]], 4)` is `[[-0.5, -0.5, -1.0, 0.0]]`.
+    Example: steps of one completion that end at the tokens 1 and 2 with rewards 0.5 and -1.0 give
+    `[[-0.5, -0.5, -1.0, 0.0]]` for 4 tokens.
     """
-    ends = torch.zeros(len(steps), tokens, dtype=torch.float64)
-    for row, pairs in enumerate(steps):
-        for token, amount in pairs:
-            ends[row, token] += amount
-    return ends.flip(1).cumsum(1).flip(1)
+    rewards_cT = torch.zeros(len(steps), tokens, dtype=torch.float64)
+    for c, steps_of_one in enumerate(steps):
+        for step in steps_of_one:
+            rewards_cT[c, step.token] += step.reward
+    return rewards_cT.flip(1).cumsum(1).flip(1)
 
 
 @dataclass
@@ -84,27 +92,29 @@ class StepRewards:
         If the tokens of a completion do not decode to its text, its steps are dropped and its
         outcome becomes an error.
         """
-        graded_S, steps_Sc = {}, []
+        graded_S: dict[str, Graded] = {}
+        steps_Sc: list[list[list[TokenStep]]] = []
         for guard in self.guards:
             graded_S[guard.name] = graded = at_once(guard.grade(**columns))
-            shown = [shown_steps(steps) for steps in graded.amounts]
-            columns["log_extra"](f"steps/{guard.name}", shown)
+            columns["log_extra"](f"steps/{guard.name}", list(map(shown_steps, graded.amounts)))
             steps_c: list[list[TokenStep]] = []
-            for row, steps in enumerate(graded.amounts):
-                ends, text = [end for end, _ in steps or []], columns["completions"][row]
-                ids, tokens = columns["completion_ids"][row], []
+            for c, steps in enumerate(graded.amounts):
+                steps_c.append([])
+                if not steps:
+                    continue
+                ids, text = columns["completion_ids"][c], completion_text(columns["completions"][c])
                 try:
-                    if ends:
-                        tokens = tokens_that_hold(tokenizer, ids, completion_text(text), ends)
+                    tokens = tokens_that_hold(tokenizer, ids, text, [end for end, _ in steps])
                 except ValueError as error:
-                    graded.outcomes[row], steps = ERROR, []
+                    graded.outcomes[c] = ERROR
                     guard.first_failure = guard.first_failure or str(error)
-                amounts = [amount for _, amount in steps or []]
-                steps_c.append(list(zip(tokens, amounts, strict=True)))
+                    continue
+                for token, (_, reward) in zip(tokens, steps, strict=True):
+                    steps_c[c].append(TokenStep(token, reward))
             steps_Sc.append(steps_c)
         return graded_S, steps_Sc
 
-    def weigh(
+    def normalise(
         self,
         steps_Sc: list[list[list[TokenStep]]],
         counts_CS: list[list[bool]],
@@ -112,42 +122,44 @@ class StepRewards:
         num_generations: int,
         scale_rewards: str,
     ) -> tuple[list[list[TokenStep]], dict[str, float]]:
-        """Return pairs (last token, weighted normalised reward) by completion, and metrics.
+        """Normalise each step reward in its groups, weight it, and join the steps by completion.
 
-        `counts_CS` says whether a step reward counts for a completion. A group may span ranks,
-        and a completion may have any number of steps.
+        A group may span ranks, and a completion may have any number of steps.
+
+        Args:
+            steps_Sc: for each step reward, the steps of each completion of this rank.
+            counts_CS: for each completion of all ranks, whether each step reward counts for it.
+
+        Returns:
+            For each completion of this rank its steps with normalised rewards; and what to log.
         """
-        own_cS = [
-            [[amount for _, amount in steps] for steps in steps_S]
-            for steps_S in zip(*steps_Sc, strict=True)
-        ]
-        amounts_CS = gather_object(own_cS)
-        weighed_c: list[list[TokenStep]] = [[] for _ in own_cS]
-        own = slice(rank * len(own_cS), (rank + 1) * len(own_cS))
-        metrics, differ_P = {}, [False] * (len(amounts_CS) // num_generations)
+        weighted_c: list[list[TokenStep]] = [[] for _ in steps_Sc[0]]
+        first = rank * len(weighted_c)  # of this rank's completions among those of all ranks
+        metrics: dict[str, float] = {}
+        has_spread_P = [False] * (len(counts_CS) // num_generations)
         for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
+            rewards_C = gather_object([[step.reward for step in steps] for steps in steps_Sc[s]])
             counts_C = [counts_S[s] for counts_S in counts_CS]
-            amounts_C = [
-                amounts_S[s] if counts else []
-                for amounts_S, counts in zip(amounts_CS, counts_C, strict=True)
+            rewards_C = [
+                rewards if counts else []
+                for rewards, counts in zip(rewards_C, counts_C, strict=True)
             ]
-            normalised_c = normalise(amounts_C, num_generations, scale_rewards)[own]
-            for weighed, steps, amounts in zip(weighed_c, steps_Sc[s], normalised_c, strict=True):
-                tokens = [token for token, _ in steps] if amounts else []
-                pairs = zip(tokens, amounts, strict=True)
-                weighed += [(token, weight * amount) for token, amount in pairs]
-            pooled = pool(amounts_C)
-            mean = sum(pooled) / len(pooled) if pooled else math.nan
-            metrics[f"step_rewards/{guard.name}/mean"] = mean
-            metrics[f"steps/{guard.name}/count"] = len(pooled) / max(1, sum(counts_C))
-            for group in range(len(differ_P)):
+            normalised_C = normalise(rewards_C, num_generations, scale_rewards)
+            for c, weighted in enumerate(weighted_c):
+                if counts_C[first + c]:
+                    for step, reward in zip(steps_Sc[s][c], normalised_C[first + c], strict=True):
+                        weighted.append(TokenStep(step.token, weight * reward))
+            rewards = pool(rewards_C)
+            metrics[f"step_rewards/{guard.name}/mean"] = fmean(rewards) if rewards else math.nan
+            metrics[f"steps/{guard.name}/count"] = len(rewards) / max(1, sum(counts_C))
+            for group in range(len(has_spread_P)):
                 start = group * num_generations
-                differ_P[group] |= has_spread(pool(amounts_C[start : start + num_generations]))
-        metrics["frac_groups_without_step_spread"] = 1 - sum(differ_P) / len(differ_P)
-        return weighed_c, metrics
+                has_spread_P[group] |= has_spread(pool(rewards_C[start : start + num_generations]))
+        metrics["frac_groups_without_step_spread"] = 1 - sum(has_spread_P) / len(has_spread_P)
+        return weighted_c, metrics
 
 
-def shown_steps(steps: list[TokenStep] | None) -> str | None:
+def shown_steps(steps: list[tuple[int, float]] | None) -> str | None:
     """Format steps for a table: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`."""
     return None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
 

@@ -20,19 +20,19 @@ def push(groups: list[list[tuple[float, float]]]) -> float | None:
     """The mean over groups of the covariance of advantage and metric (divisor G - 1).
 
     A group has a pair for each completion whose metric is known. A group of fewer than two pairs is
-    ignored; None if no group is left. The unit is that of
-    the metric, for an advantage of one standard deviation.
+    ignored; None if no group is left. The unit is that of the metric, for an advantage of one
+    standard deviation.
 
     >>> push([[(1.0, True), (-1.0, False)], [(0.0, True), (0.0, True)], [(1.0, True)]])
     0.5
     """
-    told = [covariance(*zip(*group, strict=True)) for group in groups if len(group) > 1]
-    return fmean(told) if told else None
+    covariances = [covariance(*zip(*pairs, strict=True)) for pairs in groups if len(pairs) > 1]
+    return fmean(covariances) if covariances else None
 
 
 def metric_names(outcomes: list[Outcomes]) -> list[str]:
     """The names of all metrics: completions of different tasks may have different metrics."""
-    return list(dict.fromkeys(name for each in outcomes for name in each))
+    return list(dict.fromkeys(name for outcome in outcomes for name in outcome))
 
 
 def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dict[str, float]:
@@ -41,16 +41,17 @@ def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dic
     >>> pushes([{"right": True}, {"right": False}], [0.5, -0.5], group=2)
     {'right': 0.5}
     """
-    found = {}
+    completions = list(zip(advantages, outcomes, strict=True))
+    by_metric = {}
     for name in metric_names(outcomes):
-        pairs = [
-            [(a, o[name]) for a, o in zip(advantages[i:j], outcomes[i:j], strict=True) if name in o]
-            for i, j in ((i, i + group) for i in range(0, len(outcomes), group))
-        ]
-        value = push(pairs)
+        groups = []
+        for start in range(0, len(completions), group):
+            members = completions[start : start + group]
+            groups.append([(advantage, of[name]) for advantage, of in members if name in of])
+        value = push(groups)
         if value is not None:
-            found[name] = value
-    return found
+            by_metric[name] = value
+    return by_metric
 
 
 def running_interval(history: list[float], looks: int) -> tuple[float, float] | None:
@@ -78,8 +79,10 @@ def figures(
     """
     logged = {}
     for name in metric_names(outcomes):
-        logged[f"metrics/{name}"] = fmean(each[name] for each in outcomes if name in each)
-    for name, value in ({} if advantages is None else pushes(outcomes, advantages, group)).items():
+        logged[f"metrics/{name}"] = fmean(of[name] for of in outcomes if name in of)
+    if advantages is None:
+        return logged
+    for name, value in pushes(outcomes, advantages, group).items():
         key = f"push/{name}"
         logged[key] = value
         before = [entry[key] for entry in log if is_number(entry.get(key))]

@@ -19,12 +19,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object, is_peft_model
 from torch import nn
 from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
-from transformers.integrations import sdpa_attention
-from trl import GRPOConfig
+from transformers.integrations import is_deepspeed_zero3_enabled, sdpa_attention
+from trl import GRPOConfig, GRPOTrainer
 
 from recipes.common.training.completion import replaced
 
@@ -33,6 +34,22 @@ GENERATED = {"input_ids", "attention_mask", "generation_config"}
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1", "label_mask")
 WORTH_SHARING = 16  # tokens of a common beginning; a shorter one costs more calls than it saves
 FAR = 2**24  # a position after the last of every model
+
+
+def share_prompts_of(trainer: GRPOTrainer) -> None:
+    """Share prompts in the policy and the reference model, or warn why this is not possible."""
+    args = trainer.args
+    partitioned = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
+    for model in filter(None, (trainer.model, trainer.ref_model)):
+        inner = trainer.accelerator.unwrap_model(model)
+        inner = inner.get_base_model() if is_peft_model(inner) else inner
+        # All processes must call the model equally often.
+        reasons = gather_object([why_prompts_are_not_shared(args, inner)])
+        reason = next(filter(None, reasons), None)
+        if reason is None:
+            share_prompts(inner, partitioned, args.bf16 or args.fp16 or inner.dtype.itemsize < 4)
+        elif model is trainer.model:
+            warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
 
 def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str | None:
