@@ -119,15 +119,18 @@ def share_prompts(
     plain_forward, plain_generate = model.forward, model.generate
     score = functools.partial(_score, model, plain_forward, partitioned)
     generate_shared = functools.partial(_generate, model, plain_generate, partitioned)
-    tolerance = 0.05 if in_half_precision else 1e-3
+    # In bfloat16 SmolLM2 differs by 0.084 of it for the rounding of its logits alone.
+    tolerance = 0.15 if in_half_precision else 1e-3
     reasons: dict[str, str | None] = {}  # by part of the work, once it was tried
+    warned: set[str] = set()
 
     def is_shared(part: str, reason: str | None, trial: Callable[[], str | None]) -> bool:
         if reason is None:
             if part not in reasons:
                 reasons[part] = _try(model, trial)
             reason = reasons[part]
-        if reason is not None:
+        if reason is not None and part not in warned:
+            warned.add(part)
             warnings.warn(f"share_prompts has no effect on {part}: {reason}.", stacklevel=3)
         return reason is None
 
