@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 
 from rewards.answer import stated_text
-from rewards.latex.compare import can_be_equal, compare
+from rewards.latex.compare import can_be_equal, compare, unread_reason
 from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
 from rewards.latex.read import Answer, read_answer
@@ -76,6 +76,19 @@ def _read_gold(gold: str) -> Answer:
     words = answer.source.split()
     is_no_answer = len(words) > MAX_GOLD_WORDS or _NUMBER_WORDS.issuperset(words)
     return Answer("bad", answer.source) if answer.kind == "text" and is_no_answer else answer
+
+
+def gold_problem(gold: str) -> str | None:
+    """Why no answer can equal the gold; None where one can.
+
+    Example: `"a/bx can mean" in gold_problem("7/3x")`; `gold_problem("1/2") is None`
+    """
+    wanted = _read_gold(gold)
+    if can_be_equal(wanted):
+        return None
+    if reason := unread_reason(wanted):
+        return reason
+    return f"use mathematics with a value, or at most {MAX_GOLD_WORDS} words"
 
 
 class BoxedMath:

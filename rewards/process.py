@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rewards.contract import Steps
 from rewards.latex.parse import NUMBER_WORDS, Unreadable, parse
-from rewards.latex.value import value_at
+from rewards.latex.value import exact_constant
 from rewards.text import completion_text, find_tag, question_of
 
 # These limits bound the time that a long completion takes; text beyond them is not read.
@@ -116,7 +116,7 @@ def _side(tokens: list[re.Match]) -> Side | None:
         return None
     numbers = [Fraction(text) for text in texts if text[-1].isdigit()]
     try:
-        value = value_at(parse(" ".join(texts)), 0)
+        value = exact_constant(parse(" ".join(texts)))
     except Unreadable:
         return None
     return Side(math.nan if value is None else value, numbers, tokens[-1].end())

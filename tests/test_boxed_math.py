@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewards import load_reward
-from rewards.boxed_math import BoxedMath, is_equivalent
+from rewards.boxed_math import BoxedMath, gold_problem, is_equivalent
 from rewards.text import boxed_answer
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
@@ -109,6 +109,18 @@ def test_work_left_undone_is_refused_where_asked(question, box, gold, amount):
 def test_a_gold_that_nobody_can_compare_is_graded_by_its_own_text_alone(gold):
     assert score(rf"\boxed{{{gold}}}", gold) == 1.0
     assert score(r"\boxed{42}", gold) is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "problem"),
+    [
+        ("7/3x", "a/bx can mean (a/b)x or a/(bx)"), ("(1, 5!!)", "n!! can mean (n!)!"),
+        (r"\int_0^1 f", r"\int is not read here"), (r"\frac10", "mathematics with a value"),
+        ("No such number can be found by anybody", "at most 6 words"), ("18", None),
+    ],
+)  # fmt: skip
+def test_it_is_said_why_a_gold_cannot_be_compared(gold, problem):
+    assert gold_problem(gold) is None if problem is None else problem in gold_problem(gold)
 
 
 @pytest.mark.parametrize("gold", ["", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])

@@ -62,6 +62,16 @@ SAME = [
     ("{}_7C_3", "35"), (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"), (r"23 \bmod 20", "3"),
     (r"\lfloor\sqrt[3]{8}\rfloor", "2"), (r"\lceil\pi\rceil", "4"), (r"\mathbf{\frac12}", "0.5"),
     (r"\color{blue}7", "7"), (r"\text{eighty-four}", "84"),
+    # As textbooks and keyboards write.
+    (r"\sin(x)^2", r"\sin^2 x"), ("ln(x)^n", r"(\ln x)^n"), ("2√16", "8"), ("∛27", "3"),
+    # Of natural numbers, and wherever both sides have a real value.
+    ("n!", "n(n-1)!"), (r"\binom{n}{k}", r"\frac{n!}{k!(n-k)!}"),
+    (r"\binom{m}{n}", r"\binom{m}{m-n}"), ("(-1)^{n+2}", "(-1)^n"),
+    (r"n \bmod 2", r"\frac{1-(-1)^n}{2}"),
+    ("(a-b)^{6000}", "(b-a)^{6000}"),
+    (r"\ln x^2", r"2\ln x"), (r"\sqrt{ab}", r"\sqrt a\sqrt b"), (r"\sqrt{x^2y^2}", "|xy|"),
+    (r"\ln\frac{1+x}{1-x}", r"\ln(1+x)-\ln(1-x)"), (r"\sin(\arcsin x)", "x"),
+    (r"\frac{\sqrt{-3}-b}{2}", r"\frac{i\sqrt3-b}{2}"), (r"\log x^2", r"2\log x"),
 ]  # fmt: skip
 OTHER = [
     (r"\frac12", "2"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), ("10^{-400}", "0"),
@@ -73,6 +83,13 @@ OTHER = [
     (r"\sqrt2+10^{-9999}", r"\sqrt2"), (r"\sqrt{1+10^{-99}}", "1"), ("e^{-1000}", "e^{-1001}"),
     (r"e^{\pi\sqrt{163}}", "262537412640768744"), (r"\cos 10^{-99}", "1"),
     (r"\tan\frac{\pi}{2}", r"2\tan\frac{\pi}{2}"),
+    # Alike near 0, above 0, or where all letters have one sign.
+    (r"\lfloor n/2\rfloor", r"\lfloor n/3\rfloor"), ("|x-3|", "3-x"),
+    (r"\lfloor n^2/4\rfloor", "0"),
+    ("x", r"\arcsin(\sin x)"), ("|x-5000|", "5000-x"), ("|x+5000|", "x+5000"), ("|xy|", "xy"),
+    ("|abc|", "abc"), ("|a-b|", "a-b"), (r"\lceil x\rceil", r"\lfloor x\rfloor+1"), ("|x|x", "x^2"),
+    (r"\arctan(\tan x)", "x"), (r"\sin|x|", r"\sin x"), (r"\sqrt{(x-y)^2}", "x-y"),
+    ("n!", "n^2"), ("(-1)^n", "1"), (r"n \bmod 3", r"n \bmod 2"), (r"\sin^{-1} x", r"\sin(x)^{-1}"),
     # Too large to hold.
     ("9^{9^{9^9}}", "8^{9^{9^9}}"), (r"\sinh{2356!}", "18"),
 ]  # fmt: skip
@@ -132,10 +149,14 @@ EQUAL = [
     ("6x", "f'(x) = 6x"), (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
     (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
+    ("5 cm", r"5\text { cm}"), ("(-infinity,5)", r"(-\infty, 5)"),
+    ("(-∞,1)U(2,3]", r"(2,3]\cup(-\infty,1)"),
+    (r"{1,3}\cup{2,3}", r"\{1,2,3\}"), ("x>1 and x<5", "(1,5)"), (r"5>x \land x\ge1", "[1,5)"),
+    (r"30^\circ", r"\frac{\pi}{6}"), (r"(4,\frac\pi3)", r"(4, 60^\circ)"),
 ]  # fmt: skip
 DIFFERENT = [
     ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),
-    ("5", "5m"), ("60^\\circ", r"\frac{\pi}{3}"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"),
+    ("5", "5m"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"),
     ("71/6", "11\n5/6"), (r"\frac13", "0.3333"), ("0", "0.0000001"), ("G", "g"), ("AB", "BA"),
     ("2516_8", "2516"), ("1:2", "2:4"), (r"\frac23", "3:2"), ("(2,5)", "[2,5]"),
     ("(1,2)", r"\{1,2\}"), ("10, 4, -2", "4, 10, -2"), ("[1,2]", "1, 2"), ("2, 7", "x=7, y=2"),
@@ -146,6 +167,8 @@ DIFFERENT = [
     ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"), ("5", r"\infty"),
     ("1.414", r"\sqrt2 \approx 1.414"), (r"\$12.50", r"125\text{ cents}"), ("0", "0 wrong"),
     (r"12 \text{ cm}", "12 mm"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
+    ("(1,5)", "x>1 or x<5"), ("[1,5)", "x>1 and x<5"), ("30", r"\frac{\pi}{6}"),
+    (r"\{1,3\}", r"\{1\}\cup\{2,3\}"), ("y=|x-3|", "y=3-x"), (r"\frac73x", "7/3x"),
     (r"\ln 2", "0.69314"), (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
 ]  # fmt: skip
 

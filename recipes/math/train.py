@@ -19,7 +19,7 @@ from recipes.common.data.questions import (
 from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.boxed_math import is_equivalent
+from rewards.boxed_math import gold_problem
 from rewards.latex.number import number_of
 
 from datasets import Dataset
@@ -62,10 +62,8 @@ def reference_completion(row: dict) -> str:
 
 def check_gold(gold: str, boxed: bool) -> str | None:
     """Say why a gold cannot be used in a box, or in tags (numbers only); None if it can."""
-    if boxed and is_equivalent(gold, "") is None:
-        return (
-            f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
-        )
+    if boxed and (problem := gold_problem(gold)):
+        return f"{gold[:80]!r} cannot be compared with an answer: {problem}"
     if not boxed and number_of(gold) is None:
         return (
             f"{gold[:80]!r} is not a number; ask for it in a box (reference: '\\boxed{{answer}}') "

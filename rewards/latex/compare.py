@@ -107,8 +107,11 @@ def _in_order(gold: Answer, answer: Answer) -> bool:
 
 
 def _same_quantity(gold: Answer, answer: Answer) -> bool:
-    if "%" in (gold.unit, answer.unit) and gold.unit != answer.unit:
-        return "" in (gold.unit, answer.unit) and _same_percent(gold, answer)
+    units = {gold.unit, answer.unit}
+    if len(units) == 2 and "%" in units:
+        return "" in units and _same_percent(gold, answer)
+    if units == {"deg", ""} and _same_angle(gold, answer):
+        return True
     if gold.unit != answer.unit and gold.unit and answer.unit:
         factor = conversion(answer.unit, gold.unit)
         return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree))
@@ -129,6 +132,13 @@ def _same_percent(gold: Answer, answer: Answer) -> bool:
     is_number = re.fullmatch(r"[-+]?\s*\d+(?:\.\d+)?", plain.source) is not None
     is_large = abs(constant(percent.tree) or 0) >= 1
     return is_number and is_large and same_value(gold.tree, answer.tree)
+
+
+def _same_angle(gold: Answer, answer: Answer) -> bool:
+    r"""Whether an angle in degrees equals one in radians: `30^\circ` equals `\frac{\pi}{6}`."""
+    degrees, radians = (gold, answer) if gold.unit == "deg" else (answer, gold)
+    one_degree = ("/", ("letter", "pi"), rational(180))
+    return same_value(("*", degrees.tree, one_degree), radians.tree)
 
 
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
@@ -215,3 +225,10 @@ def can_be_equal(gold: Answer) -> bool:
     if gold.kind == "quantity":
         return has_value(gold.tree)
     return all(map(can_be_equal, gold.items))
+
+
+def unread_reason(answer: Answer) -> str:
+    """Why a part of the answer is not read, as the parser says it; "" where all is read."""
+    if answer.kind in ("bad", "opaque"):
+        return answer.label
+    return next(filter(None, map(unread_reason, answer.items)), "")

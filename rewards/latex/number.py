@@ -168,7 +168,7 @@ def read_quantity(text: str, in_prose: bool = False) -> Quantity:
     """
     source, unit, scale = _split_unit(without_separators(text), in_prose)
     if re.search(r"(?<![A-Za-z\\{_])[A-Za-z]{4}", source):  # not a product of letters
-        raise Unreadable("a word")
+        raise Unreadable("words among the mathematics")
     # Write mixed numbers and repeating decimals with `\frac`, and upright letters as letters.
     plain = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", source))
     if mixed := _PLAIN_MIXED.fullmatch(plain):

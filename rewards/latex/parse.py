@@ -23,8 +23,9 @@ _SIGNS = str.maketrans(
         "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
         "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
         "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
-        "√": r"\sqrt ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-        "\uff0d": "-", "\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+        "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
+        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     }
 )  # fmt: skip
 _SPELLINGS = {
@@ -32,7 +33,7 @@ _SPELLINGS = {
     r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
     r"\le ": "le leq leqslant", r"\ge ": "ge geq geqslant", r"\ne ": "ne neq", " ": "quad qquad",
     r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\frac": "dfrac tfrac cfrac",
-    r"\binom": "dbinom tbinom",
+    r"\binom": "dbinom tbinom", " and ": "land wedge", " or ": "lor vee",
 }  # fmt: skip
 _COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
 _ONES = (
@@ -44,10 +45,10 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 for _i, _ten in enumerate(_TENS.split(), start=2):
     NUMBER_WORDS[_ten] = 10 * _i
     NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES.split()[:10])}
-_SAME = [  # rewrites to one spelling, applied in this order
+_REWRITES = [  # rewrites to one spelling, applied in this order
     # Size, colour and font do not change the value.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)(?![A-Za-z])\s?", ""),
-    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
+    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
@@ -58,10 +59,20 @@ _SAME = [  # rewrites to one spelling, applied in this order
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
+    # Spellings of keyboards: √16, infinity, and U between two intervals.
+    (
+        r"([√∛])\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({]))",
+        lambda root: rf"\sqrt{'' if root[1] == '√' else '[3]'}" + (root[2] and f"{{{root[2]}}}"),
+    ),
+    (
+        r"\\text\{\s*(-?)(?:infinity|inf)\s*\}|(?<![A-Za-z\\])(?:infinity|infty|inf)(?![A-Za-z])",
+        r"\1\\infty ",
+    ),
+    (r"(?<=[\])}])\s*U\s*(?=[\[({\\])", r" \\cup "),
     # Spellings of programs, such as sqrt(3) and pi, but not inside a word.
     (
         r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
-        r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\())",
+        r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
         lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} ",
     ),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
@@ -82,7 +93,7 @@ _SAME = [  # rewrites to one spelling, applied in this order
     (r"\\%", "%"),
     (r"\s+", " "),
 ]
-_SAME = [(re.compile(pattern), replacement) for pattern, replacement in _SAME]
+_REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES]
 _DELIMITERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")]
 
 
@@ -92,7 +103,7 @@ def tidy(text: str) -> str:
     Example: `tidy(r"$\dfrac{1}{2}\,\mbox{cm}.$") == r"\frac{1}{2} \text{cm}"`
     """
     text = _without_delimiters(text).translate(_SIGNS)
-    for pattern, replacement in _SAME:
+    for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     return _without_delimiters(text)
 
@@ -139,7 +150,7 @@ def parse(text: str) -> Tree:
     parser = _Parser(text)
     tree = parser.sum()
     if parser.next is not None:
-        raise Unreadable(text)
+        raise Unreadable(f"{parser.next} stands where an operation or the end should be")
     return tree
 
 
@@ -160,9 +171,9 @@ class _Parser:
             self.tokens.append(match[1])
             end = match.end()
         if end != len(text) or not self.tokens:
-            raise Unreadable(text)
+            raise Unreadable(f"{text[end : end + 20]!r} is not read as mathematics")
         if len(self.tokens) > MAX_TOKENS:
-            raise Malformed("too long")
+            raise Malformed(f"an expression of more than {MAX_TOKENS} signs")
         self.tokens.reverse()
         self.depth = 0
 
@@ -172,7 +183,7 @@ class _Parser:
 
     def take(self, token: str | None = None) -> str:
         if not self.tokens or token not in (None, self.tokens[-1]):
-            raise Unreadable(token)
+            raise Unreadable(f"{token or 'a number or a letter'} is missing")
         return self.tokens.pop()
 
     def sum(self) -> Tree:
@@ -192,9 +203,9 @@ class _Parser:
             elif sign != "/":
                 tree = self.adjacent(tree)
             elif self.next[0].isdigit():
-                raise Malformed("two numbers")
-            else:  # 1/2x: a half of x, or one over 2x?
-                raise Unreadable("ambiguous quotient")
+                raise Malformed("two numbers side by side")
+            else:
+                raise Unreadable("a/bx can mean (a/b)x or a/(bx): write \\frac or parentheses")
         return tree
 
     def adjacent(self, left: Tree) -> Tree:
@@ -202,16 +213,16 @@ class _Parser:
         last = left[2] if left[0] == "*" else left
         ends_in_power = last[0] == "^" and last[1][0] == "number"
         if re.match(r"[.\d]", self.next) and not ends_in_power:
-            raise Malformed("a number after a factor")
-        is_fraction = self.next == r"\frac"
+            raise Malformed("a number behind a factor: write a multiplication sign")
+        may_be_mixed = self.next == r"\frac" and left[0] == "number"
         right = self.power()
-        if is_fraction and left[0] == right[1][0] == right[2][0] == "number":
-            whole, over, under = left[1], right[1][1], right[2][1]
-            are_whole = whole.denominator == over.denominator == under.denominator == 1
-            if not are_whole or not 0 <= over < under:  # nobody writes 2\frac{5}{3}
-                raise Malformed("no mixed number")
-            return rational(whole + over / under)
-        return ("*", left, right)
+        if not may_be_mixed or right[0] != "/" or not right[1][0] == right[2][0] == "number":
+            return ("*", left, right)
+        whole, over, under = left[1], right[1][1], right[2][1]
+        are_whole = whole.denominator == over.denominator == under.denominator == 1
+        if not are_whole or not 0 <= over < under:  # nobody writes 2\frac{5}{3}
+            raise Malformed("a number before a fraction that is not below 1")
+        return rational(whole + over / under)
 
     def signed(self) -> Tree:
         is_minus = self.next in ("+", "-") and self.take() == "-"
@@ -224,6 +235,8 @@ class _Parser:
         tree = self.atom()
         while self.next in ("^", "!", r"\degree"):
             token = self.take()
+            if token == "!" and tree[0] == "!":
+                raise Unreadable("n!! can mean (n!)! or the product n(n-2)(n-4)...")
             if token == r"\degree":
                 tree = ("*", tree, ("/", ("letter", "pi"), rational(180)))
             else:
@@ -242,7 +255,7 @@ class _Parser:
     def atom(self) -> Tree:
         self.depth += 1  # every nested expression passes here
         if self.depth > MAX_DEPTH:
-            raise Malformed("nested too deeply")
+            raise Malformed(f"more than {MAX_DEPTH} parts inside one another")
         tree = self.atom_of(self.take())
         self.depth -= 1
         return tree
@@ -264,7 +277,7 @@ class _Parser:
             return ("root", degree, self.argument())
         if name in _FUNCTIONS:
             return self.function(name)
-        raise Unreadable(token)
+        raise Unreadable(f"{token} is not read here")
 
     def letter(self, name: str) -> Tree:
         """A letter with its subscript: the text of one token or of a group."""
@@ -278,15 +291,16 @@ class _Parser:
             else:
                 name += self.take()
         if self.next == "'":
-            raise Unreadable("a prime")
+            raise Unreadable("a letter with a prime, such as x'")
         return ("letter", name)
 
     def argument(self) -> Tree:
         if self.next and self.next.isdigit() and len(self.next) > 1:
-            raise Unreadable("digits without braces")
+            raise Unreadable("digits without braces: only the first would belong to the command")
         return self.atom()
 
     def function(self, name: str) -> Tree:
+        r"""A function with its base, power and argument: `\log_2 8`, `\sin^2 x`, `\sin(x)^2`."""
         base = power = None
         while self.next in ("_", "^"):
             if self.take() == "_":
@@ -295,22 +309,26 @@ class _Parser:
                 power = self.exponent()
         if power == minus(rational(1)) and name in ("sin", "cos", "tan"):
             name, power = f"arc{name}", None
-        if power is not None and (power[0] != "number" or power[1] < 1):
-            raise Unreadable("an inverse or a power: nobody knows")
+        if power is not None and (power[:2] == ("*", rational(-1)) or power[1] == Fraction(0)):
+            raise Unreadable(f"{name}^{{-1}} x can mean the inverse function or a quotient")
         if base is not None and name not in ("log", "ln"):
-            raise Unreadable("a function with a base")
-        tree = self.function_argument()
-        if name == "log" and base is None:  # base 10 or e: left as a letter
+            raise Unreadable(f"{name} with a subscript")
+        bracket = self.next
+        argument = self.function_argument()
+        if bracket == "(" and power is None and self.next == "^":
+            self.take()
+            power = self.exponent()  # \sin(x)^2 is the square of \sin x
+        if bracket in ("(", "{") and self.next in ("^", "!"):
+            raise Unreadable(f"{self.next} behind {name}: of the argument, or of the function?")
+        if name == "log" and base is None:  # base 10 or e: an unknown
             base = ("letter", "log")
-        tree = (name, tree) if base is None else ("/", ("ln", tree), ("ln", base))
+        tree = (name, argument) if base is None else ("/", ("ln", argument), ("ln", base))
         return tree if power is None else ("^", tree, power)
 
     def function_argument(self) -> Tree:
+        """What stands in brackets, else a product up to the next function: `\\sin 2x \\cos x`."""
         if self.next in ("(", "{"):
-            tree = self.atom()
-            if self.next in ("^", "!"):
-                raise Unreadable("a power of the argument, or of the function?")
-            return tree
+            return self.atom()
         tree = self.power()
         while self.next not in _NO_FACTOR and self.next != "(" and self.next[1:] not in _FUNCTIONS:
             tree = self.adjacent(tree)

@@ -17,7 +17,8 @@ class Answer(NamedTuple):
     source: the tidy text.
     tree, unit, places: of a quantity; `places` (decimal places) only of one decimal number.
     label: the brackets of a group, the name of a named value, the signs of a relation. A list or
-        set has `any` (any order), `names` (each item is named), `pm` (from a \\pm b) or none.
+        set has `any` (any order), `names` (each item is named), `pm` (from a \\pm b) or none. For
+        opaque and bad: why the text is not read, or nothing.
     """
 
     kind: str
@@ -185,9 +186,19 @@ def _read_list(text: str, depth: int) -> Answer | None:
     if items[0].kind == "named" and all(item.kind != "named" for item in items[1:]):
         values = [items[0].items[0], *items[1:]]  # n = 1, 2, 3
         return Answer("named", text, (_spliced(text, values, ""),), label=items[0].label)
+    if words == ["and"] and items[0].kind == items[1].kind == "relation":
+        return _chain(text, *items) or _chain(text, *items[::-1]) or Answer("list", text, (*items,))
     names = {item.label for item in items if item.kind == "named"}
     order = "names" if len(names) == len(items) else ""
     return _spliced(text, items, "any" if "or" in words else order)
+
+
+def _chain(text: str, left: Answer, right: Answer) -> Answer | None:
+    """`1 < x` and `x < 5` as `1 < x < 5`; None for relations that do not meet in one side."""
+    signs = f"{left.label} {right.label}".split()
+    if left.items[-1] != right.items[0] or not {"<", r"\le"}.issuperset(signs):
+        return None
+    return Answer("relation", text, (*left.items, *right.items[1:]), label=" ".join(signs))
 
 
 def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
@@ -220,7 +231,15 @@ def _read_union(text: str, depth: int) -> Answer | None:
     parts = _split(text, r"\\cup(?![A-Za-z])")
     if len(parts) == 1:
         return None
-    return Answer("union", text, tuple(_read(part, depth) for part in parts[::2]), label="any")
+    texts = [re.sub(r"^\s*\{(.*)\}\s*$", r"\\{\1\\}", part) for part in parts[::2]]
+    items = [_read(part, depth) for part in texts]
+    if all(item.kind == "set" for item in items):  # {1, 3} and {2, 3} make {1, 2, 3}
+        elements = {}
+        for element in itertools.chain.from_iterable(item.items for item in items):
+            value = constant(element.tree) if element.kind == "quantity" else None
+            elements.setdefault(element.source if value is None else value, element)
+        return Answer("set", text, tuple(elements.values()), label="any")
+    return Answer("union", text, tuple(items), label="any")
 
 
 def _read_group(text: str, depth: int) -> Answer | None:
@@ -266,10 +285,11 @@ def _read_quantity(text: str) -> Answer:
         return _text(text)  # a name rather than a product
     try:
         return Answer("quantity", **read_quantity(text)._asdict())
-    except Malformed:
-        return Answer("bad", text)
-    except Unreadable:
+    except Malformed as error:
+        return Answer("bad", text, label=str(error))
+    except Unreadable as error:
         if re.search(r"\\text\{|\.\.\.|[^ -~]", text):
             return _text(text)
-        torn = text.count("(") != text.count(")") or text.count("[") != text.count("]")
-        return Answer("bad" if torn or re.search(r"\{\s*,?\s*\}|\?|__", text) else "opaque", text)
+        is_torn = text.count("(") != text.count(")") or text.count("[") != text.count("]")
+        is_bad = is_torn or re.search(r"\{\s*,?\s*\}|\?|__", text)
+        return Answer("bad" if is_bad else "opaque", text, label=str(error))

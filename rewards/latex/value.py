@@ -1,15 +1,21 @@
 r"""Whether two expressions have the same value, as `\sin 2x` and `2\sin x\cos x` have.
 
-Both expressions are evaluated at three points. A point gives each letter a fraction. Rational
-values are compared exactly, others to 280 digits. Nothing is evaluated as code. The work is
-counted, so that no expression takes long. A value that is too large or loses digits is None, which
-equals nothing.
+Both are evaluated at thirteen points. A point gives each letter a number: small or very large,
+above or below 0, a fraction or a natural number. Nothing is evaluated as code. Fractions are exact,
+other values have 280 digits. The work is counted, so that no expression takes long.
+
+At some points an expression has no value: letters are real numbers, so a root, a logarithm or an
+arcsine of letters must be real, and `n!`, `\binom{n}{k}`, `n \bmod 3` and `(-1)^n` need natural
+numbers. Only points where both expressions have a value are compared. So `\ln x^2` equals `2\ln x`,
+as textbooks write, but `\sqrt{x^2}` is not `x`. Without letters values are complex: `\sqrt{-4}`
+equals `2i`.
 """
 
+import functools
 import math
 import operator
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import mpmath
@@ -22,47 +28,93 @@ mpc, mpf = _mp.mpc, _mp.mpf
 Number = Fraction | mpc
 MAX_BITS = 40_000  # of a fraction
 MAX_INEXACT_BITS = 450  # of a fraction that meets an inexact value, such as a root or a sine
-MAX_WORK = 5000  # for the value at one point, in about microseconds
+MAX_WORK = 12_000  # for the values of one expression at all points, in about microseconds
 # Relative sizes. Below _NOISE a part is a rounding error. Below _EQUAL a difference is none. Below
 # _LOST an addend has lost too many digits in the sum.
 _NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
 _SMALL, _LARGE = mpf(2) ** -300, 10**6  # functions keep their digits for arguments between them
-_POINTS = range(3)
 _CONSTANTS = {"pi": mpc(_mp.pi), "e": mpc(_mp.e), "i": mpc(0, 1)}
+
+# --- Points
+
+_FAR = 10**12 + 1  # beyond the numbers that people write: |x - c| is x - c here, and c - x at -_FAR
+_SIZES = (1, 17, 41, 1, 4001, 1)  # of the points where some letters are above 0 and some below
+_ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+POINTS = range(4 + len(_SIZES) + 3)
+
+
+@functools.lru_cache(maxsize=1024)
+def _letter_at_points(name: str) -> list[Fraction]:
+    """The value of a letter at each point.
+
+    A sign is a bit of the letter's code. Two letters differ in a bit, so |xy| is not xy somewhere.
+    A fraction has an even denominator, so that no negative number to this power is real.
+    """
+    sizes, code = [1, 41, _FAR, -_FAR], sum(map(ord, name))
+    for bit, size in enumerate(_SIZES):
+        sizes.append(-size if code >> bit & 1 else size)
+    if name == "log":  # the unknown base of a logarithm
+        sizes = [abs(size) for size in sizes]
+    hashes = [zlib.crc32(f"{i}{name}".encode()) for i in POINTS]  # unlike hash(), alike in each run
+    fractions = [Fraction(2 * (hashes[i] % 5000) + 301, 9998) for i in range(len(sizes))]
+    # Where n is above k, n! / (n - k)! is defined: once where a < b < c, and once where c < b < a.
+    place = _ALPHABET.find(name) + 1 if len(name) == 1 else hashes[-1] % 52 + 1
+    naturals = [place, 53 - place, 2 + hashes[-1] % 11]
+    values = [size * fraction for size, fraction in zip(sizes, fractions, strict=True)]
+    return [*values, *map(Fraction, naturals)]
 
 
 def same_value(left: Tree, right: Tree) -> bool:
-    """Whether two trees are equal at each point where either has a value, at one point at least.
+    """Whether two trees are equal at each point where both have a value.
+
+    There must be three such points, or as many as there are for `left`, but at least one.
 
     Example: `same_value(parse("2(x+1)"), parse("2x+2"))`
     """
     if left == right:
         return True
-    if not letters(left) | letters(right):
-        return _equal(value_at(left, 0), value_at(right, 0))
-    pairs = [(value_at(left, point), value_at(right, point)) for point in _POINTS]
-    known = [pair for pair in pairs if pair != (None, None)]
-    return bool(known) and all(_equal(*pair) for pair in known)
+    shared = defined = 0
+    for a, b in zip(_values(left), _values(right), strict=False):
+        if a is not None and b is not None and not _equal(a, b):
+            return False
+        shared += a is not None and b is not None
+        defined += a is not None
+    return shared >= max(1, min(3, defined))
 
 
 def constant_ratio(left: Tree, right: Tree) -> float | None:
-    """The ratio `left` / `right` if it is the same at all points and not 0, else None."""
-    pairs = [(value_at(left, point), value_at(right, point)) for point in _POINTS]
-    try:
-        ratios = [_inexact(a) / _inexact(b) for a, b in pairs if a and b]
-    except Unreadable:
-        return None
-    is_constant = len(ratios) == len(pairs) and all(_equal(ratios[0], r) for r in ratios)
-    return float(ratios[0].real) if is_constant else None
+    """The ratio `left` / `right` if it is one number other than 0 wherever both have a value.
+
+    None if it is not, or if both have a value at fewer than three points.
+    """
+    ratios = []
+    for a, b in zip(_values(left), _values(right), strict=False):
+        if a is None or b is None or a == b == 0:
+            continue
+        try:
+            ratios.append(_divided(a, b))
+        except (ArithmeticError, Unreadable):
+            return None
+        if not ratios[-1] or not _equal(ratios[0], ratios[-1]):
+            return None
+    return float(ratios[0].real) if len(ratios) >= 3 else None
 
 
 def constant(tree: Tree) -> complex | None:
     """The value of a tree without letters; None where it has letters or no finite value."""
-    value = None if letters(tree) else value_at(tree, 0)
+    value = exact_constant(tree)
     try:
         return None if value is None else complex(value)
     except OverflowError:
         return None
+
+
+def exact_constant(tree: Tree) -> Number | None:
+    """`constant`, but a fraction where the value is rational, and else of 280 digits.
+
+    Example: `exact_constant(parse("1/3 + 1/3")) == Fraction(2, 3)`
+    """
+    return None if letters(tree) else next(_values(tree))
 
 
 def letters(tree: Tree) -> set[str]:
@@ -74,37 +126,52 @@ def letters(tree: Tree) -> set[str]:
 
 def has_value(tree: Tree) -> bool:
     """Whether the tree has a value at any of the points."""
-    return any(value_at(tree, point) is not None for point in _POINTS)
+    return any(value is not None for value in _values(tree))
 
 
-def value_at(tree: Tree, point: int) -> Number | None:
-    """The value of a tree at a point; None where it has none or takes too much work."""
-    try:
-        return _Point(point).value(tree)
-    except (ArithmeticError, ValueError, TypeError, RecursionError):  # Unreadable is a ValueError
-        return None
+def _values(tree: Tree) -> Iterator[Number | None]:
+    """The value of a tree at each point; None where it has none."""
+    evaluator = _Evaluator()
+    if not letters(tree):
+        yield from [evaluator.value_or_none(tree, 0)] * len(POINTS)
+        return
+    for point in POINTS:
+        yield evaluator.value_or_none(tree, point)
 
 
-class _Point:
-    """A point, which gives each letter a fraction; `work` is what may still be spent on a value."""
+# --- Evaluation
 
-    def __init__(self, number: int):
-        self.number, self.work = number, MAX_WORK
 
-    def value(self, tree: Tree) -> Number:
+class _Evaluator:
+    """Evaluates one expression at the points; `work` is what it may still spend, for all points."""
+
+    def __init__(self):
+        self.work = MAX_WORK
+
+    def value_or_none(self, tree: Tree, point: int) -> Number | None:
+        try:
+            return self.value(tree, point)
+        except (
+            ArithmeticError,
+            ValueError,
+            TypeError,
+            RecursionError,
+        ):  # Unreadable is a ValueError
+            return None
+
+    def value(self, tree: Tree, point: int) -> Number:
         operation, *parts = tree
         if operation == "number":
             return parts[0]
         if operation == "letter":
-            return self.letter(parts[0])
-        return self.apply(operation, [self.value(part) for part in parts])
-
-    def letter(self, name: str) -> Number:
-        if name in _CONSTANTS:
-            return _CONSTANTS[name]
-        # Between 0.03 and 1.15; crc32, unlike hash(), is the same in every process.
-        size = Fraction(300 + zlib.crc32(f"{self.number}{name}".encode()) % 10_007, 9000)
-        return -size if self.number == 2 else size  # for x < 0 the root of x^2 is not x
+            name = parts[0]
+            return _CONSTANTS[name] if name in _CONSTANTS else _letter_at_points(name)[point]
+        values = [self.value(part, point) for part in parts]
+        result = self.apply(operation, values)
+        is_complex = result.imag and all(value.imag == 0 for value in values)
+        if is_complex and letters(tree):
+            raise Unreadable("a root, logarithm or arcsine of letters that is not real")
+        return result
 
     def apply(self, operation: str, values: list[Number]) -> Number:
         """The result of an operation; exact where the values and the result are fractions."""
@@ -114,7 +181,7 @@ class _Point:
         if operation in _EXACT and all(isinstance(value, Fraction) for value in values):
             result = _EXACT[operation](*values)
         elif operation not in _INEXACT:
-            raise Unreadable("not of whole numbers")
+            raise Unreadable(f"{operation} is computed for fractions only, not for roots or sines")
         if result is None and operation == "^" and _has_real_root(*values):
             result = self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
         elif result is None:
@@ -124,15 +191,15 @@ class _Point:
             bits = _bits(result)
             self.spend(2 + bits * bits // 2_000_000)
             if bits > MAX_BITS:
-                raise Unreadable("too large")
+                raise Unreadable("the value has too many digits")
         elif not _mp.isfinite(result):
-            raise Unreadable("no number")
+            raise Unreadable("the value is infinite or undefined")
         return result
 
     def spend(self, work: int) -> None:
         self.work -= work
         if self.work < 0:
-            raise Unreadable("too much work")
+            raise Unreadable("the value takes too much work")
 
 
 def _bits(value: Fraction) -> int:
@@ -143,7 +210,7 @@ def _inexact(value: Number) -> mpc:
     if not isinstance(value, Fraction):
         return value
     if _bits(value) > MAX_INEXACT_BITS:
-        raise Unreadable("too many digits")
+        raise Unreadable("a fraction of too many digits in an inexact sum or product")
     return mpc(mpf(value.numerator) / value.denominator)
 
 
@@ -159,11 +226,17 @@ def _equal(left: Number | None, right: Number | None) -> bool:
     return abs(left - right) <= _EQUAL * max(abs(left), abs(right))
 
 
+def _divided(left: Number, right: Number) -> Number:
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return left / right
+    return _inexact(left) / _inexact(right)
+
+
 def _sum(left: mpc, right: mpc) -> mpc:
     """The sum, or 0 if only rounding errors remain; Unreadable if the smaller addend is lost."""
     small, large = sorted((abs(left), abs(right)))
     if 0 < small < _LOST * large:
-        raise Unreadable("an addend that is lost")
+        raise Unreadable("an addend is too small to show in the sum")
     total = left + right
     return total if abs(total) > _NOISE * large else mpc(0)
 
@@ -176,7 +249,7 @@ def _has_real_root(base: Number, exponent: Number) -> bool:
 
 def _power(base: mpc, exponent: mpc) -> mpc:
     if not _SMALL < abs(exponent) < 1000:
-        raise Unreadable("too large or too small")
+        raise Unreadable("the exponent is too large or too small to keep all digits")
     power = base**exponent
     return _clean(power, abs(power))
 
@@ -186,7 +259,7 @@ def _of_sized(function: Callable[[mpc], mpc]) -> Callable[[mpc], mpc]:
 
     def of_sized(value: mpc) -> mpc:
         if value and not _SMALL < abs(value) < _LARGE:
-            raise Unreadable("too large or too small")
+            raise Unreadable("the argument is too large or too small to keep all digits")
         return _clean(function(value), mpf(1))
 
     return of_sized
@@ -203,23 +276,23 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     if exponent.denominator != 1:
         return None
     if base == 0 and exponent <= 0:
-        raise Unreadable("zero to no power")
+        raise Unreadable("0 to the power 0, or to a negative power")
     if abs(base) == 1:
         return base ** (exponent.numerator % 2)  # cheap for a large exponent
     if _bits(base) * abs(exponent) > MAX_BITS:
-        raise Unreadable("too large")
+        raise Unreadable("the power has too many digits")
     return base**exponent.numerator
 
 
 def _binomial(n: Fraction, k: Fraction) -> Fraction:
     if n.denominator == 1:
-        return Fraction(math.comb(_whole(n), _whole(k)))
+        return Fraction(math.comb(_whole(n), _whole(k, limit=int(n))))
     return math.prod((n - i) / (i + 1) for i in range(_whole(k, 12)))  # a polynomial in n
 
 
 def _whole(value: Fraction, limit: int = 3000) -> int:
     if value.denominator != 1 or not 0 <= value <= limit:
-        raise Unreadable("too large, or not a whole number")
+        raise Unreadable(f"not a whole number from 0 to {limit}")
     return int(value)
 
 
