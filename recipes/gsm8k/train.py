@@ -7,6 +7,8 @@ Rows: openai/gsm8k on the Hub, or `--dataset_path` with a file or a folder. Expe
 README.md.
 """
 
+import re
+
 from recipes.common.data.questions import QuestionArguments as RecipeArguments
 from recipes.common.data.questions import gold_of, load_questions, worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
@@ -24,6 +26,7 @@ your step by step reasoning
 <answer>
 the final number
 </answer>"""
+CALCULATION = re.compile(r"<<[^<>]*>>")  # GSM8K's marks for a calculator: <<48/2=24>>
 
 
 def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> dict:
@@ -37,12 +40,14 @@ def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> 
         ],
         "task": "gsm8k",
         "answer": gold_of(item["answer"]),  # the number after `####` at the end of the solution
+        "solution": CALCULATION.sub("", item["answer"].rpartition("####")[0]).strip(),
     }
 
 
 def reference_completion(row: dict) -> str:
-    """The row's own answer in the asked format."""
-    return f"<reasoning>\n</reasoning>\n<answer>\n{row['answer']}\n</answer>"
+    """The row's own solution, if it has one, and its answer in the asked format."""
+    reasoning = f"{row['solution']}\n" if row["solution"] else ""
+    return f"<reasoning>\n{reasoning}</reasoning>\n<answer>\n{row['answer']}\n</answer>"
 
 
 def check_gold(gold: str) -> str | None:
