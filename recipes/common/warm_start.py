@@ -20,7 +20,7 @@ from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.sampling.idle import idle_trainer
-from recipes.common.training.completion import load_tokenizer
+from recipes.common.training.completion import load_tokenizer, small_logits
 from recipes.common.training.config import add_model_arguments
 from recipes.common.training.tools import tools_of
 from recipes.common.utils import run_files as files
@@ -136,7 +136,8 @@ def _train(
         ),
         peft_config=get_peft_config(model),
     )
-    trainer.train()
+    with small_logits(trainer.accelerator.device):
+        trainer.train()
     return trainer
 
 
