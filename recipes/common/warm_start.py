@@ -145,6 +145,5 @@ def _evaluate(recipe: Recipe, model: str) -> list[dict[str, Any]]:
     """Evaluate a model on the held-out rows; an empty list if the recipe has no such rows."""
     if not recipe.eval_rows:
         return []
-    samples, metric = recipe.args.recipe.num_eval_samples, recipe.module.metric
-    trainer = idle_trainer(recipe, model)
-    return evaluate(trainer, recipe.eval_rows.to_list(), metric, samples, model)
+    samples, rows = recipe.args.recipe.num_eval_samples, recipe.eval_rows.to_list()
+    return evaluate(idle_trainer(recipe, model), rows, recipe.module.metric, samples, model)
