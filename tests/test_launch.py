@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from recipes.common.data.recipe import load_recipe
 from recipes.common.evaluation.evaluate import evaluate, validation_line
 from recipes.common.sampling.idle import idle_trainer
-from recipes.common.utils.run_files import read_rows, read_validation
+from recipes.common.utils.run_files import read_json, read_rows, read_validation, why_not_whole
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ FORGOTTEN = [  # by a run that is killed during its second save
     "trainer_state.json",
     "evaluation/after.jsonl",
     PRINTED,
-    "checkpoint-4/trainer_state.json",
+    "checkpoint-4/manifest.json",
     "completions/completions_00003.parquet",
     "completions/completions_00004.parquet",
 ]
@@ -181,9 +181,19 @@ def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted
     for file in [*(resumed / name for name in FORGOTTEN), *resumed.glob("*model.safetensors")]:
         file.unlink()
     printed = run(words_for(CONFIGS / f"{launch}.yaml", kind, model, resumed), env=ON_CPU)
-    assert f"{resumed / 'checkpoint-4'} was cut short" in printed
+    assert f"{resumed / 'checkpoint-4'} is not whole (manifest.json" in printed
     assert f"Resuming from {resumed / 'checkpoint-2'}" in printed
     assert_same_training(resumed, whole)
+    # The manifest holds what every process wrote: its random state, and its part of the optimizer.
+    checkpoint = whole / "checkpoint-4"
+    names = read_json(checkpoint / "manifest.json")
+    (*_, part) = sorted(name for name in names if "optim" in name)
+    assert {"rng_state_0.pth", "rng_state_1.pth"} < set(names) and why_not_whole(checkpoint) is None
+    for name in ("rng_state_1.pth", part):
+        content = (checkpoint / name).read_bytes()
+        (checkpoint / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert why_not_whole(checkpoint) == f"{name} has another content than when it was saved"
+        (checkpoint / name).write_bytes(content)
 
 
 # Two updates a generation, two micro batches each, a clipped gradient, the best of the checkpoints.
