@@ -256,12 +256,8 @@ def score(
 
 
 def stand_in_ids(text: str) -> list[int]:
-    """Make token ids without a tokenizer: a token is up to four characters, or white space.
-
-    Example: `stand_in_ids("one and one") == [0, 1, 2, 1, 0]`
-    """
-    ids: dict[str, int] = {}
-    return [ids.setdefault(piece, len(ids)) for piece in _PIECE.findall(text)]
+    """Token ids without a tokenizer: equal pieces of up to four characters have equal ids."""
+    return [zlib.crc32(piece.encode(errors="surrogatepass")) for piece in _PIECE.findall(text)]
 
 
 # --- Metrics

@@ -7,10 +7,12 @@ import inspect
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rewards.boundary import describe
 from rewards.contract import (
     KINDS,
     TRL_ARGUMENTS,
@@ -41,6 +43,8 @@ REGISTRY = {
     "majority": "rewards.small.Majority",
 }
 
+COMPLETION_ARGUMENTS = {"completions", "completion_ids", "environments"}  # a reward takes one
+
 
 def load_rewards(
     specs: list[str] | str | None,
@@ -62,31 +66,31 @@ def load_rewards(
             because TRL would merge their logged columns.
     """
     specs = [specs] if isinstance(specs, str) else specs or []
-    settings = {"reward_kwargs": dict(kwargs or {}), "reward_tasks": dict(tasks or {})}
+    kwargs_left, tasks_left = dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
     for spec in specs:
-        own, names = (
-            values.pop(spec if spec in values else short_name(spec), None)
-            for values in settings.values()
-        )
+        own_kwargs = pop_setting(kwargs_left, spec)
+        own_tasks = pop_setting(tasks_left, spec)
         try:
-            if not isinstance(own, dict | None):
-                raise ValueError(f"reward_kwargs of {spec!r} must be a mapping, not {own!r}.")
-            reward = load_reward(spec, **(own or {}))
-            rewards.append(reward if names is None else with_tasks(reward, names, spec))
+            if not isinstance(own_kwargs, dict | None):
+                raise ValueError(
+                    f"reward_kwargs of {spec!r} must be a mapping, not {own_kwargs!r}."
+                )
+            reward = load_reward(spec, **(own_kwargs or {}))
+            rewards.append(reward if own_tasks is None else with_tasks(reward, own_tasks, spec))
         except ValueError as problem:
             problems.append(str(problem))
-    names = [reward.name for reward in rewards]
-    problems += [
-        f"two rewards are called {name!r}: what is logged of them would be one. Rename or remove "
-        "one."
-        for name in sorted({name for name in names if names.count(name) > 1})
-    ]
-    problems += [
-        f"{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})."
-        for setting, left in settings.items()
-        for name in left
-    ]
+    for name, count in sorted(Counter(reward.name for reward in rewards).items()):
+        if count > 1:
+            problems.append(
+                f"two rewards are called {name!r}: what is logged of them would be one. Rename or "
+                "remove one."
+            )
+    for setting, left in (("reward_kwargs", kwargs_left), ("reward_tasks", tasks_left)):
+        for name in left:
+            problems.append(
+                f"{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})."
+            )
     if not (problems or allow_none) and all(reward.kind == "step" for reward in rewards):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
         problems.append(
@@ -96,6 +100,11 @@ def load_rewards(
     if problems:
         raise ValueError("\n".join(problems))
     return rewards
+
+
+def pop_setting(settings: dict[str, Any], spec: str) -> Any:
+    """Remove and return the setting of a reward, by its specification or short name, or None."""
+    return settings.pop(spec if spec in settings else short_name(spec), None)
 
 
 def load_reward(spec: str, **kwargs: Any) -> Reward:
@@ -120,11 +129,11 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
     reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
     if reward.is_model:
         return reward
-    signature, scored = inspect.signature(reward), {"completions", "completion_ids", "environments"}
+    signature = inspect.signature(reward)
     kinds = {parameter.kind for parameter in signature.parameters.values()}
-    is_open = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column, needed or not
-    by_keyword = inspect.Parameter.POSITIONAL_ONLY not in kinds
-    if not (is_open and by_keyword and scored & named_parameters(reward).keys()):
+    takes_any_column = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column
+    takes_completions = named_parameters(reward).keys() & COMPLETION_ARGUMENTS
+    if inspect.Parameter.POSITIONAL_ONLY in kinds or not (takes_any_column and takes_completions):
         raise ValueError(
             f"reward {spec!r} has the signature {signature}; TRL needs (prompts, completions, "
             "<dataset columns>, **kwargs), all by keyword; a function that returns a reward takes "
@@ -142,49 +151,58 @@ def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
     names = [tasks] if isinstance(tasks, str) else tasks
     if reward.is_model:
         raise ValueError(f"reward_tasks of {spec!r}: a reward model scores every row.")
-    if not (isinstance(names, list | tuple) and names and all(type(n) is str for n in names)):
+    is_list = isinstance(names, list | tuple) and len(names) > 0
+    if not (is_list and all(isinstance(name, str) for name in names)):
         raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
     return route(reward, names)
 
 
 def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
-    """Set the parameters of a reward; a class or a function that returns a reward is called.
+    """Return the reward that `target` makes or is, with its parameters set.
 
-    A plain reward function becomes a partial.
+    A class is called with `kwargs`, and so is a function that returns a reward: one without TRL's
+    arguments, to which `kwargs` gives all that it needs. A reward function becomes a partial.
     """
-    accepted, named = inspect.signature(target), named_parameters(target)
+    signature, parameters = inspect.signature(target), named_parameters(target)
     for name, value in kwargs.items():
-        if name in named and (wanted := other_kind(named[name], value)):
-            raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {wanted}.")
-    needed = {name for name, parameter in named.items() if parameter.default is parameter.empty}
-    unknown = [name for name in kwargs if name not in named.keys() - TRL_ARGUMENTS]
-    returns_one = named and not (named.keys() & TRL_ARGUMENTS or needed - kwargs.keys() or unknown)
-    if inspect.isclass(target) or returns_one:
+        if name in parameters and (kind := other_kind(parameters[name], value)):
+            raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {kind}.")
+    unknown = [name for name in kwargs if name not in parameters.keys() - TRL_ARGUMENTS]
+    needed = {name for name, p in parameters.items() if p.default is p.empty}
+    is_complete = needed <= kwargs.keys() and not unknown
+    makes_reward = parameters and is_complete and not parameters.keys() & TRL_ARGUMENTS
+    if inspect.isclass(target) or makes_reward:
         try:
             reward = target(**kwargs)
-        except TypeError as error:
-            raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
+        except ValueError:  # of a parameter; the message says what is allowed
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"reward {spec!r}: {describe(error)}; its signature is {signature}."
+            ) from error
         if callable(reward):
             return reward
         raise ValueError(f"reward {spec!r} makes {reward!r:.80}, which cannot be called.")
     if unknown:  # the `**kwargs` that TRL needs would swallow a misspelt parameter
         names = ", ".join(unknown)
-        raise ValueError(f"reward {spec!r} has no parameter {names}; its signature is {accepted}.")
+        raise ValueError(f"reward {spec!r} has no parameter {names}; its signature is {signature}.")
     return functools.partial(target, **kwargs) if kwargs else target
 
 
 def other_kind(parameter: inspect.Parameter, value: Any) -> str | None:
-    """Return the kind a value should have if its default has another kind, else None.
+    """Return the kind that a parameter's default has and its value has not; None where it fits.
 
     Without this check the text "no" for a bool would count as true.
     """
+    default = parameter.default
     if value is None and "None" in str(parameter.annotation):
         return None
-    kinds = {bool: (bool, "true or false"), int: ((int, float), "a number"), str: (str, "text")}
-    kinds[float] = kinds[int]
-    kind, words = kinds.get(type(parameter.default), (object, ""))
-    is_bool = isinstance(value, bool) and kind not in (bool, object)
-    return words if is_bool or not isinstance(value, kind) else None
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(default, int | float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return None if is_number else "a number"
+    return "text" if isinstance(default, str) and not isinstance(value, str) else None
 
 
 def names_model(spec: str) -> bool:
@@ -232,7 +250,7 @@ def import_location(location: str, spec: str) -> ModuleType:
             return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
     except (Exception, SystemExit) as error:
         raise ValueError(
-            f"reward {spec!r}: cannot import {location!r}: {type(error).__name__}: {error}."
+            f"reward {spec!r}: cannot import {location!r}: {describe(error)}."
         ) from error
     raise ValueError(f"reward {spec!r}: no file {file}.")
 
