@@ -57,7 +57,7 @@ BUDGET = {
     "recipes/common/utils": 1000,
     "recipes/common/warm_start.py": 150,
     "recipes/common/watch.py": 350,
-    "recipes/gsm8k": 150,
+    "recipes/gsm8k": 200,
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2500,
     "scripts": 950,
-    "tests": 14500,
+    "tests": 14550,
 }
 
 

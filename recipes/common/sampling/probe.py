@@ -21,7 +21,7 @@ from tqdm import tqdm
 from recipes.common.checks.rewards_on_rows import check_columns, check_settings
 from recipes.common.data.recipe import load_recipe
 from recipes.common.data.split import first_rows
-from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.metrics import Metric, measure_or_fail
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.advantages import advantages_of, has_spread, is_correct
@@ -297,7 +297,10 @@ def pushes_of_rewards(
 ) -> dict[str, dict[str, float]]:
     """The push on each metric if each reward were the only one: metric -> reward -> push."""
     group = len(samples) // len(rows)
-    outcomes = [metric(rows[line["row"]], completion_text(line["completion"])) for line in samples]
+    outcomes = [
+        measure_or_fail(metric, rows[line["row"]], completion_text(line["completion"]))[0]
+        for line in samples
+    ]
     pushed: dict[str, dict[str, float]] = {}
     for reward in rewards:
         amounts = scored[reward.name].replace({np.nan: None}).tolist()
