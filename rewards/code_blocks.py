@@ -6,6 +6,7 @@ before a tag (```` ```</answer> ````). A fence of tildes must start its line. A 
 four or more columns right of the opening fence and the code is part of the code (a docstring).
 """
 
+import ast
 import builtins
 import os
 import re
@@ -60,7 +61,8 @@ def code_blocks(text: str) -> list[Block]:
 def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
     r"""Return the program of a completion; None if it has no block and `whole_text` is False.
 
-    It is the last complete Python block, else the last block, else (`whole_text`) the whole text.
+    It is the last complete Python block, else the last block, else (`whole_text`) the whole text,
+    without the white space before its first line that a model's first token often brings.
     A block that defines more of `names` (the names that the tests call) wins over a later one,
     since answers often end with an example of use. Blocks that define a name which the chosen block
     lacks are put before it, since models write imports and helpers in separate blocks.
@@ -70,7 +72,7 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
     """
     blocks = code_blocks(text)
     if not blocks:
-        return text if whole_text else None
+        return "\n".join(_dedented(text.split("\n"))) if whole_text else None
     defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)"
     definitions = [re.compile(defines.format(re.escape(name)), re.MULTILINE) for name in names]
     ranks = [
@@ -104,7 +106,40 @@ def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
         also_bound, also_used = others.pop(definers[-1])
         bound |= also_bound
         lacking = (lacking | also_used) - bound
-    return "".join([*(blocks[number].code for number in sorted(joined)), program])
+    return join_sources([*(blocks[number].code for number in sorted(joined)), program])
+
+
+def join_sources(sources: Sequence[str]) -> str:
+    r"""Join sources to one program. Its `from __future__` imports come first, where they must be.
+
+    Example: `join_sources(["x = 1", "from __future__ import annotations\ny = 2"])` is
+    "from __future__ import annotations\nx = 1\npass\ny = 2\n"
+    """
+    imports, rest = [], []
+    for source in sources:
+        text = source if source.endswith("\n") else source + "\n"
+        lines = text.encode("utf-8", "surrogatepass").splitlines(keepends=True)
+        for node in reversed(_future_imports(source)):
+            imports.append(ast.unparse(node) + "\n")
+            end = lines[node.end_lineno - 1][node.end_col_offset :]
+            start = lines[node.lineno - 1][: node.col_offset]
+            lines[node.lineno - 1 : node.end_lineno] = [start + b"pass" + end]
+        rest.append(b"".join(lines).decode("utf-8", "surrogatepass"))
+    return "".join([*dict.fromkeys(imports), *rest])
+
+
+def _future_imports(source: str) -> list[ast.ImportFrom]:
+    if "__future__" not in source:
+        return []
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [
+        node
+        for node in statements
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
 
 
 def _names(code: str) -> tuple[set[str], set[str]] | None:
@@ -177,16 +212,24 @@ def _depth(line: str) -> int:
 
 
 def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
-    """Make a block of its lines, without the indentation of the fence and the common indentation.
-
-    Blank lines do not count for the indentation: they may be part of a string.
-    """
+    """Make a block of its lines, without the indentation of the fence and of all lines."""
     if next((line for line in lines if line.strip()), "").startswith(fence.indentation):
         lines = [line.removeprefix(fence.indentation) for line in lines]
+    code = "\n".join(_dedented(lines))
+    return Block(fence.language, code + "\n" if code else "", complete)
+
+
+def _dedented(lines: list[str]) -> list[str]:
+    """Remove the common indentation of lines, and what is left before the first line of code.
+
+    The first token of " import math\\ndef f(x): ..." has brought the space. Blank lines do not
+    count for the indentation: they may be part of a string.
+    """
     starts = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
     common = os.path.commonprefix(starts)  # noqa: RUF071 it is not a path
-    code = "\n".join(line.removeprefix(common) for line in lines)
-    return Block(fence.language, code + "\n" if code else "", complete)
+    lines = [line.removeprefix(common) for line in lines]
+    first = next((place for place, line in enumerate(lines) if line.strip()), 0)
+    return [*lines[:first], lines[first].lstrip(" \t"), *lines[first + 1 :]] if lines else []
 
 
 class CodeFormat:

@@ -2,8 +2,7 @@
 
 A row has `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, never both. It
 may also have `setup` (code that the tests need), `preamble` (code put before the program),
-`entry_point`, and `hidden_tests`, which are run and logged but not scored. The column `inplace` of
-older rows is not read: tests always see the arguments that a program changes.
+`entry_point`, and `hidden_tests`, which are run and logged but not scored.
 
 Not covered: a program that returns memorized answers passes its visible tests. The gap between the
 visible and the hidden share shows such weak tests.
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from rewards.code_blocks import extract_program
+from rewards.code_blocks import extract_program, join_sources
 from rewards.rows import LogExtra, LogMetric, as_rows, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.jobs import WALL, Job
@@ -99,7 +98,7 @@ def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: floa
         ValueError: `parse_cases` refuses the tests.
     """
     preamble, cases = row.get("preamble"), parse_cases(tests)
-    program = f"{preamble}\n\n{code}" if preamble else code
+    program = join_sources([preamble, code]) if preamble else code
     if cases is not None:
         return Stdio(program, tuple(cases), timeout_s)
     setup, entry_point = row.get("setup") or "", row.get("entry_point") or None

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.code_blocks import Block, code_blocks, extract_program, is_one_python_block
+from rewards.code_blocks import (
+    Block,
+    code_blocks,
+    extract_program,
+    is_one_python_block,
+    join_sources,
+)
 
 ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
 # Which block is the program
@@ -40,6 +46,42 @@ def test_the_program_is_the_last_complete_python_block_else_the_last_of_any_kind
 def test_a_text_without_a_block_is_a_program_only_by_choice(text):
     assert extract_program(text) is None
     assert extract_program(text, whole_text=True) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (" x = 1", "x = 1"),
+        (" import math\ndef f():\n    return 1", "import math\ndef f():\n    return 1"),
+        (" def f():\n     return 1\n", "def f():\n    return 1\n"),  # all of it is one to the right
+        ("\n  # two\nx = 2", "\n# two\nx = 2"),
+    ],
+)
+def test_white_space_before_the_first_line_of_a_program_is_no_part_of_it(text, code):
+    assert extract_program(text, whole_text=True) == code
+    assert extract_program(f"```python\n{text}\n```") == f"{code}\n"
+
+
+FUTURE = "from __future__ import annotations"
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        ["x = 1", f'"""Adds."""\n{FUTURE}\ny = x'],
+        ["x = 1\n", f"{FUTURE}; y = x\n"],
+        [f"{FUTURE}\nx = 1", "from __future__ import (\n    annotations, generators)\ny = x"],
+        ["x = 1", f"é = '{FUTURE}'\ny = x"],  # no import
+        [f"x = 1\n{FUTURE} (", "y = 1"],  # no Python
+    ],
+)
+def test_joined_sources_are_one_program_whose_future_imports_come_first(sources):
+    program = join_sources(sources)
+    if " (" in sources[0]:
+        assert program == f"{sources[0]}\ny = 1\n"
+    else:
+        exec(program, scope := {})
+        assert scope["y"] == 1
 
 
 F, G = "```python\ndef f(x): return 1\n```\n", "```python\ng = f\n```\n"

@@ -168,7 +168,7 @@ SUM, SUMS = "def sum(a, b): return 6 if a == 10 else 4", ["assert sum(10, 15) ==
         (DOUBLE, TESTS, {"preamble": "def f(x): return 1"}, 1.0),
         (SUM, SUMS, {"entry_point": "sum"}, 1.0),
         ("def total(a, b): return 6", SUMS, {"entry_point": "sum"}, 0.0),  # not Python's own sum
-        ("def f(x): x.sort()", ["x = [2, 1]\nf(x)\nassert x == [1, 2]"], {"inplace": False}, 1.0),
+        (f"from __future__ import annotations\n{DOUBLE}", TESTS, {"preamble": "import math"}, 1.0),
     ],
 )
 def test_setup_preamble_and_entry_point_are_those_of_the_row(code, tests, columns, amount):

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,24 @@ def test_processor_time_is_the_limit_and_not_that_on_the_wall(sandbox, monkeypat
     forever = Asserts("def f(): return 1", ["f()\nwhile True: pass"], timeout_s=0.5)
     outcome = sandbox.run_batch([forever])[0]
     assert outcome[:2] == ("fail", "timeout: more than 0.5 s") and outcome.seconds < 20.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not count")
+def test_other_work_on_its_core_takes_no_time_from_a_program():
+    work = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n"
+    work += "def f(): return 1\nprint(1)"
+    with Sandbox(workers=1) as sandbox, ExitStack() as stack:
+        core = {sandbox._all[0].settings["core"]}
+        for _ in range(9):  # so that the program gets a tenth of its core
+            busy = subprocess.Popen(
+                [sys.executable, "-S", "-c", "while True: pass"],
+                start_new_session=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, core),
+            )
+            stack.callback(busy.wait)
+            stack.callback(busy.kill)
+        jobs = [Asserts(work, ["assert f() == 1"], timeout_s=0.3), Stdio(work, [("", "1")], 0.3)]
+        assert statuses(sandbox.run_batch(jobs)) == ["pass", "pass"]
 
 
 def test_one_checker_serves_many_programs_and_is_gone_after_the_last():

@@ -27,10 +27,10 @@ import random
 import resource
 import socket
 import threading
-from collections import ChainMap
 from types import CodeType
 from typing import Any
 
+from rewards.sandbox.codec import NotPlain
 from rewards.sandbox.link import Caller, LinkError, read_all
 
 CHECKER_PROGRAMS = 64  # the most programs that one checker serves
@@ -71,7 +71,7 @@ def _check_program(link: int, job: dict) -> None:
         _report([None, _reason(error)])
         return
     for test, names_exit in zip(job["tests"], job["name_exit"], strict=True):
-        caller.own = ChainMap(scope, {"SystemExit": SystemExit} if names_exit else {})
+        caller.names_exit, caller.table.exceptions = names_exit, scope
         _report(_outcome(test, scope, caller))
 
 
@@ -93,13 +93,15 @@ def _scope(caller: Caller, job: dict) -> dict[str, Any]:
 
 def _outcome(test: CodeType, scope: dict[str, Any], caller: Caller) -> list:
     """Run a test: it passes if it calls the program, raises nothing and the program still runs."""
-    before = caller.calls
+    before, caller.table.refused = caller.calls, ""
     try:
         exec(test, scope)
     except BaseException as error:
         return [False, _reason(error)]
     if caller.ended:
         return [False, _reason(LinkError("the program ended"))]
+    if caller.table.refused:  # and the test caught that error
+        return [False, _reason(NotPlain(caller.table.refused))]
     return [True, ""] if caller.calls > before else [False, NEVER_CALLED]
 
 

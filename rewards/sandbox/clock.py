@@ -1,16 +1,21 @@
 """Measure the time that counts towards a limit: processor time and wall time.
 
     processor_seconds(pid)      # 1.25, summed over the threads of a process
+    waiting_seconds(pid)        # 0.5, for which its core was busy with other work
     clock = Clock()
     clock.seconds()             # the caller reads it at least every half second
 
-Promises: other work on its core takes no processor time from a program; only the limit on wall time
-ends it earlier. If the whole job is stopped (a suspended batch job, a frozen container), the stop
-counts as `STILL_S` at most, so the program keeps the time that it had left.
+Promises: other work on its core takes no time from a program. If the whole job is stopped (a
+suspended batch job, a frozen container), the stop counts as `STILL_S` at most, so the program keeps
+the time that it had left.
+
+What is not covered: where the kernel does not say how long a process waited for its core, that time
+counts as wall time. Of a program with several threads only the waiting of the first is known.
 """
 
 import contextlib
 import time
+from pathlib import Path
 
 STILL_S = 1.0  # a longer gap between two readings means that this process was stopped
 
@@ -33,4 +38,12 @@ def processor_seconds(pid: int | None) -> float:
     """Processor time that a process has used; 0.0 without a process or if the kernel refuses."""
     with contextlib.suppress(OSError):
         return time.clock_gettime((~pid << 3) | 2) if pid else 0.0  # its clock's id in the kernel
+    return 0.0
+
+
+def waiting_seconds(pid: int | None) -> float:
+    """Seconds for which a process could run but its core was busy; 0.0 if that is not known."""
+    with contextlib.suppress(OSError, LookupError, ValueError):
+        nanoseconds = Path(f"/proc/{pid}/schedstat").read_text().split()[1]
+        return int(nanoseconds) / 1e9 if pid else 0.0
     return 0.0

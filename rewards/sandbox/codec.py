@@ -1,68 +1,57 @@
-"""Encode plain values as data for JSON, and decode them to exact built-in types.
+"""Encode values as data for JSON, and decode them so that each keeps its type and its identity.
 
+    tests, program = Table(), Table()           # one at each end of a link
     row = [1]
-    encode((row, row), [])                      # {"t": [[1], {"=": 0}]}
-    one, other = decode({"t": [[1], {"=": 0}]}, [])     # ([1], [1]), and `one is other`
+    data = tests.encode((row, row))             # {"t": [[1], {"=": 0}]}
+    one, other = program.decode(data)           # ([1], [1]), and `one is other`
+    one.append(2)
+    tests.apply(program.encode_changes()[0])    # now `row` is [1, 2]
 
-The tests and the program exchange values in this form. Mutable containers (lists, dicts, ...) are
-numbered in the order in which they are met. A container that is met again is sent as its number.
-`known` lists the containers by number. A reply goes on with the `known` of its request, so it can
-refer to the caller's own arguments.
+Promises: `decode` builds only the types listed here, runs no code of the sender, and for any data
+returns a value or raises `CodecError`, in time linear in their size (except for the hashing of
+keys). An object that was sent before is sent as its number, so it arrives as the same object. What
+changes in a list, dict or other container at one end changes at the other with the next message.
 
-Promises: `decode` builds only the types listed here and never calls anything that the data name.
-For any data it returns a value or raises `CodecError`, in time linear in their size (except for the
-hashing of keys). An instance of a subclass is sent as its built-in base: a `Counter` as a `dict`, a
-named tuple as a `tuple`. A time zone is sent as its offset from UTC. An iterator is sent as its
-first `MOST_ITEMS` values; if it had more, the receiver gets an error when it reads past them. Any
-other object of the program arrives as an `Opaque`, which tells only whether the object is true.
+A type that is not built in never arrives as its base. A named tuple, a `Counter` and other types
+listed here arrive as they are. Any other type arrives as a class of the same name that derives from
+the same built-in base, or from `object`. It has no method of its own: each attribute that the
+sender's type defines itself raises `NotPlain` here. An iterator arrives as an iterator that asks
+the sender for the values when they are read.
 
-What is not covered: keys with equal hashes make a `dict` slow (the time limit ends that); the order
-and methods of a subclass are lost; the values of a generator are all computed during the call.
+What is not covered: keys with equal hashes make a `dict` slow (the time limit ends that); what two
+types of the same name and attributes have different; attributes set on an object that arrived.
 """
 
-import builtins
+import sys
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from itertools import islice
+from operator import is_not
+from types import FunctionType, GeneratorType, WrapperDescriptorType
 from typing import Any
 
 MAX_DEPTH = 150
-MOST_ITEMS = 10_000
 SMALL = 1 << 53  # integers below it are the same in every reader of JSON
 DIGITS = 40_000  # the most hexadecimal digits of an integer
-OPAQUE = "the program returned an object, not a plain value"
+MOST_TYPES, MOST_ATTRIBUTES = 100, 500  # that one end describes to the other
+HEAP_TYPE = 1 << 9  # the flag of types that are not static parts of an extension in C
 
 
 class CodecError(Exception):
     """A value that cannot be sent, or data that are no encoding."""
 
 
-class Opaque:
-    """An object of the program. Comparing, ordering or printing it raises `TypeError`."""
-
-    __slots__ = ("_truth",)
-
-    def __init__(self, truth: bool):
-        self._truth = truth
-
-    def __bool__(self) -> bool:
-        return self._truth
-
-    def _refuse(self, *_: Any) -> Any:
-        raise TypeError(OPAQUE)
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __repr__ = _refuse  # type: ignore
-    __hash__ = __iter__ = __contains__ = None  # type: ignore
+class NotPlain(BaseException):
+    """The use of what did not cross the link. A test cannot catch it by `except Exception`."""
 
 
 # --------------------------------------------------------------------------- the types
 
 
-def _of(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
+def _build_from(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
     """Wrap `build` so that it takes a list of parts of exactly these types, else raises."""
 
     def checked(parts: list) -> Any:
@@ -79,172 +68,521 @@ def _integer(text: str) -> int:
     return int(text, 16)
 
 
-def _iterator(parts: list) -> Iterator:
-    is_cut, *items = parts
-    yield from items
-    if is_cut:
-        raise CodecError(f"an iterator is followed for {MOST_ITEMS} values and no further")
+def _surrogates(text: str) -> str:
+    return bytes.fromhex(text).decode("utf-8", "surrogatepass")
 
 
-_names = "bool int float complex str bytes bytearray list tuple set frozenset dict range type"
-TYPES = {name: getattr(builtins, name) for name in _names.split()}
-KEYS, ITEMS, VALUES = type({}.keys()), type({}.items()), type({}.values())
-# Type: (tag, JSON type of its parts, function from value to parts, function from parts to value).
-PLAIN: dict[type, tuple[str, type, Callable, Callable]] = {
-    tuple: ("t", list, tuple.__iter__, tuple),
-    frozenset: ("f", list, frozenset.__iter__, frozenset),
-    bytes: ("b", str, bytes.hex, bytes.fromhex),
-    complex: ("c", list, lambda c: [c.real, c.imag], _of((float, float), complex)),
-    range: ("r", list, lambda r: [r.start, r.stop, r.step], _of((int, int, int), range)),
-    Fraction: ("q", list, lambda q: [q.numerator, q.denominator], _of((int, int), Fraction)),
-    Decimal: ("D", str, str, Decimal),
-    date: ("Y", str, date.isoformat, date.fromisoformat),
-    datetime: ("M", str, datetime.isoformat, datetime.fromisoformat),
-    time: ("H", str, time.isoformat, time.fromisoformat),
-    timezone: ("z", list, lambda zone: [zone.utcoffset(None)], _of((timedelta,), timezone)),
-    timedelta: (
-        "S", list, lambda d: [d.days, d.seconds, d.microseconds], _of((int, int, int), timedelta)
+# Values without parts that could change. Type: (tag, function to parts, function from parts).
+LEAVES: dict[type, tuple[str, Callable, Callable]] = {
+    bytes: ("b", lambda b: [b.hex()], _build_from((str,), bytes.fromhex)),
+    complex: ("c", lambda c: [c.real, c.imag], _build_from((float, float), complex)),
+    range: ("r", lambda r: [r.start, r.stop, r.step], _build_from((int, int, int), range)),
+    Fraction: (
+        "q",
+        lambda q: [q.numerator, q.denominator],
+        _build_from((int, int), Fraction),
     ),
-    KEYS: ("k", list, list, lambda keys: dict.fromkeys(keys).keys()),
-    ITEMS: ("i", list, list, lambda items: dict(items).items()),
-    VALUES: ("v", list, list, lambda values: dict(enumerate(values)).values()),
-}  # fmt: skip
-# Mutable containers, which are numbered: (tag, function from container to parts). It calls the
-# methods of the built-in base, so that no method of a subclass runs.
-SHARED: dict[type, tuple[str, Callable]] = {
-    list: ("l", list.__iter__),
-    dict: ("d", lambda value: (part for pair in dict.items(value) for part in pair)),
-    set: ("s", set.__iter__),
-    deque: ("Q", deque.__iter__),
-    bytearray: ("B", bytearray.__iter__),
-    array: ("a", lambda value: (value.typecode, *array.tolist(value))),
+    Decimal: ("D", lambda d: [str(d)], _build_from((str,), Decimal)),
+    date: ("Y", lambda d: [d.isoformat()], _build_from((str,), date.fromisoformat)),
+    datetime: ("M", lambda d: [d.isoformat()], _build_from((str,), datetime.fromisoformat)),
+    time: ("H", lambda t: [t.isoformat()], _build_from((str,), time.fromisoformat)),
+    timedelta: (
+        "S",
+        lambda d: [d.days, d.seconds, d.microseconds],
+        _build_from((int, int, int), timedelta),
+    ),
+    timezone: ("z", lambda zone: [zone.utcoffset(None)], _build_from((timedelta,), timezone)),
+    type({}.keys()): ("k", list, lambda keys: dict.fromkeys(keys).keys()),
+    type({}.items()): ("i", list, lambda items: dict(items).items()),
+    type({}.values()): ("v", list, lambda values: dict(enumerate(values)).values()),
 }
-# Tag: (JSON type of the parts, function from parts to value).
-BUILDERS = {tag: (parts, build) for tag, parts, _, build in PLAIN.values()} | {
-    "n": (str, _integer),
-    "u": (str, lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass")),
-    "T": (str, TYPES.__getitem__),
-    "o": (bool, Opaque),
-    "I": (list, _iterator),
+# Containers that cannot change, but hold some that can.
+FROZEN: dict[type, str] = {tuple: "t", frozenset: "f"}
+# Containers that can change. What those in HEADS are made with is sent before their parts.
+CONTAINERS: dict[type, str] = {
+    list: "l",
+    dict: "d",
+    set: "s",
+    deque: "Q",
+    bytearray: "B",
+    array: "a",
+    Counter: "C",
+    OrderedDict: "O",
+    defaultdict: "F",
 }
-EMPTY = {tag: base for base, (tag, _) in SHARED.items()}
-BASES = {
-    str: str.__str__,
+HEADS: dict[type, Callable[[Any], Any]] = {
+    deque: lambda container: container.maxlen,
+    array: lambda container: container.typecode,
+    defaultdict: lambda container: container.default_factory,
+}
+# Types of which a subclass is sent as a plain value and the description of its type.
+ATOMS: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
-    tuple: lambda value: tuple(tuple.__iter__(value)),
-    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    str: str.__str__,
     bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    Fraction: lambda value: Fraction(value._numerator, value._denominator),
+    Decimal: Decimal,
 }
+BASES = {base.__name__: base for base in (object, *FROZEN, *CONTAINERS, *ATOMS)}
+TYPES = BASES | {kind.__name__: kind for kind in (bool, type, *list(LEAVES)[:-3])}
+LEAF_BUILDERS = {tag: build for tag, _, build in LEAVES.values()} | {
+    "n": _build_from((str,), _integer),
+    "u": _build_from((str,), _surrogates),
+    "x": _build_from((), lambda: float("nan")),
+    "T": _build_from((str,), TYPES.__getitem__),
+}
+FROZEN_BY_TAG = {tag: kind for kind, tag in FROZEN.items()}
+CONTAINERS_BY_TAG = {tag: kind for kind, tag in CONTAINERS.items()}
+# Attributes of a type that mean nothing for a value which has arrived.
+UNSENT = frozenset(
+    """
+    __abstractmethods__ __annotate__ __annotations__ __class__ __class_getitem__ __copy__
+    __deepcopy__ __del__ __dict__ __dir__ __doc__ __firstlineno__ __getattribute__ __getnewargs__
+    __getnewargs_ex__ __getstate__ __init__ __init_subclass__ __match_args__ __module__ __new__
+    __orig_bases__ __parameters__ __qualname__ __reduce__ __reduce_ex__ __set_name__ __setstate__
+    __sizeof__ __slots__ __static_attributes__ __subclasshook__ __weakref__ _abc_impl
+    """.split()
+)
 
 
 def parts_of(container: Any) -> list:
-    """The parts of a container: for a dict keys and values in turn, for an array its type first."""
-    return list(SHARED[_shared_type(container)][1](container))
+    """The parts of a container: of a dict keys and values in turn. Runs no method of a subclass."""
+    base = _base_of(type(container))
+    if issubclass(base, dict):
+        return [part for pair in base.items(container) for part in pair]
+    return list(base.__iter__(container))
 
 
-def replace_parts(container: Any, parts: Sequence) -> None:
-    """Replace the content of a container by these parts."""
-    if isinstance(container, array):
-        container[:] = array(parts[0], parts[1:])
+def _fill(container: Any, parts: list) -> None:
+    """Replace the content of a container by these parts; run no method of a subclass."""
+    base = _base_of(type(container))
+    if base is array:
+        array.__setitem__(container, slice(None), array(container.typecode, parts))
         return
-    container.clear()
-    if isinstance(container, dict):
+    base.clear(container)
+    if issubclass(base, dict):
         for key, item in zip(parts[::2], parts[1::2], strict=True):
-            container[key] = item
-    elif isinstance(container, set):
-        container.update(parts)
+            base.__setitem__(container, key, item)
+    elif base is set:
+        set.update(container, parts)
     else:
-        container.extend(parts)
+        base.extend(container, parts)
 
 
-def _shared_type(value: Any) -> type | None:
-    kind = type(value)
-    return (
-        kind if kind in SHARED else next((base for base in SHARED if issubclass(kind, base)), None)
+def _empty(base: type, kind: type, head: Any) -> Any:
+    """A new container of `kind`, which is `base` or derives from it."""
+    if base is array:
+        return array.__new__(kind, head)
+    container = base.__new__(kind)
+    if base is deque:
+        deque.__init__(container, (), head)
+    elif base is defaultdict:
+        defaultdict.__init__(container, head)
+    return container
+
+
+def _base_of(kind: type) -> type:
+    """The nearest of the BASES of a type; `object` if it derives from no other."""
+    return next((base for base in kind.__mro__ if BASES.get(base.__name__) is base), object)
+
+
+def _own_attributes(kind: type, base: type) -> list[str]:
+    """The names of what a type defines that its built-in base does not, or defines otherwise."""
+    owners: dict[str, type] = {}
+    for above in kind.__mro__:
+        for name in vars(above):
+            owners.setdefault(name, above)
+    # numpy.float64 derives from float and is written in C: it means the same as its base.
+    return sorted(
+        name
+        for name, owner in owners.items()
+        if owner not in base.__mro__
+        and name not in UNSENT
+        and (base is object or owner.__flags__ & HEAP_TYPE)
     )
+
+
+_Named = namedtuple("_Named", "first")
+
+
+def _fields_of(kind: type) -> list[str] | None:
+    """The names of a named tuple's fields; None for a type with methods of its own."""
+    fields = vars(kind).get("_fields")
+    if type(fields) is not tuple or kind.__bases__ != (tuple,):
+        return None
+    code = getattr(vars(kind).get("__repr__"), "__code__", None)
+    has_more = not vars(kind).keys() <= {*vars(_Named), *fields, *UNSENT}
+    return None if has_more or code is not _Named.__repr__.__code__ else list(fields)
+
+
+def _is_iterator(kind: type) -> bool:
+    """Whether a type is an iterator of Python itself, such as a generator; files are none."""
+    is_built_in = isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
+    return is_built_in and kind.__module__ != "_io"
+
+
+class Stream:
+    """An iterator of the other end."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Iterator):
+        self._values = values
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._values)
 
 
 # --------------------------------------------------------------------------- both ways
 
 
-def encode(value: Any, known: list, has_objects: bool = False) -> Any:
-    """Return the data of a value, and add its mutable containers to `known`.
+class Table:
+    """The objects that both ends of a link hold, by number. It encodes and decodes all values.
 
-    `has_objects`: send an object of any other type as its truth value instead of raising an error.
+    Both ends number objects in the order in which they are sent, so their tables agree after each
+    message. Only objects whose identity can matter are numbered.
+
+    `read(number)` gives the values of an iterator of the other end. `exceptions` are types to look
+    up by name. `refused` says what was used that did not cross the link; empty if nothing was.
     """
-    numbers = {id(container): number for number, container in enumerate(known)}
 
-    def data_of(value: Any, depth: int) -> Any:
+    def __init__(self, read: Callable[[int], Iterator] = iter):
+        self.read = read
+        self.exceptions: Mapping[str, Any] = {}
+        self.refused = ""
+        self.objects: dict[int, Any] = {}
+        self.next = 0  # the number of the next object
+        self._numbers: dict[int, int] = {}  # by the `id` of the object
+        self._agreed: dict[int, list] = {}  # the parts of a container that both ends know
+        self._kept: set[int] = set()  # objects of this end of which the other has no full copy
+        self._types: dict[tuple, type] = {}
+
+    # ------------------------------------------------------------------ numbers
+
+    def _add(self, value: Any, parts: list | None = None, is_kept: bool = False) -> None:
+        self.objects[self.next] = value
+        self._numbers[id(value)] = self.next
+        if parts is not None:
+            self._agreed[self.next] = parts
+        if is_kept:
+            self._kept.add(self.next)
+        self.next += 1
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Drop these objects; sent again, they get new numbers."""
+        for number in numbers:
+            if number in self.objects:
+                del self._numbers[id(self.objects.pop(number))]
+                self._agreed.pop(number, None)
+                self._kept.discard(number)
+
+    def forget_since(self, mark: int) -> None:
+        """Drop the objects with a number of at least `mark`, for a message that was not sent."""
+        self.forget(range(mark, self.next))
+        self.next = mark
+
+    def iterator(self, number: int) -> Iterator:
+        """An iterator of this end that was sent; `LookupError` if this number is of no such."""
+        value = self.objects[number]
+        if number not in self._kept or not _is_iterator(type(value)):
+            raise LookupError(f"object {number} is no iterator of this end")
+        return value
+
+    def release(self) -> list[int]:
+        """Drop the objects that nothing at this end can use any more; return their numbers.
+
+        So a test may call the program many thousand times, and each message stays short.
+        """
+        numbers = [
+            number
+            for number in self.objects
+            if number not in self._kept and sys.getrefcount(self.objects[number]) <= UNUSED
+        ]
+        self.forget(numbers)
+        return numbers
+
+    def encode_changes(self) -> tuple[list, dict[int, list]]:
+        """The containers that have changed since the last message: as data `[[number, part, ...],
+        ...]`, and their new parts by number, for `agree`.
+        """
+        changed = {}
+        for number, before in self._agreed.items():
+            now = parts_of(self.objects[number])
+            if len(now) != len(before) or any(map(is_not, now, before)):
+                changed[number] = now
+        data = [[number, *map(self.encode, parts)] for number, parts in changed.items()]
+        return data, changed
+
+    def agree(self, changed: dict[int, list]) -> None:
+        """Note that the other end has been told of these changes."""
+        self._agreed.update(changed)
+
+    def apply(self, changes: list) -> None:
+        """Take over what `encode_changes` of the other end has returned."""
+        for number, *data in changes:
+            parts = [self.decode(part) for part in data]
+            if number not in self._agreed:
+                raise CodecError("a change of what was never sent")
+            _fill(self.objects[number], parts)
+            self._agreed[number] = parts_of(self.objects[number])
+
+    # ------------------------------------------------------------------ encode
+
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        """Return the data of a value, and number what is new; may raise `CodecError`."""
         kind = type(value)
-        if value is None or kind is bool or kind is float:
+        if value is None or kind is bool:
             return value
         if kind is int:
             if value.bit_length() > DIGITS * 4:
                 raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
-            return value if -SMALL < value < SMALL else {"n": format(value, "x")}
+            return value if -SMALL < value < SMALL else {"n": [format(value, "x")]}
+        if kind is float and value == value:
+            return value
         if kind is str:
             return value if value.isascii() else _utf8_or_hex(value)
+        if id(value) in self._numbers:
+            return {"=": self._numbers[id(value)]}
         if depth >= MAX_DEPTH:
             raise CodecError(f"cannot be sent: deeper than {MAX_DEPTH}")
-        if kind in PLAIN:
-            tag, parts_type, parts, _ = PLAIN[kind]
-            is_leaf = parts_type is str
-            return {tag: parts(value) if is_leaf else [data_of(p, depth + 1) for p in parts(value)]}
-        if base := _shared_type(value):
-            if id(value) in numbers:
-                return {"=": numbers[id(value)]}
-            numbers[id(value)] = len(known)
-            known.append(value)
-            tag, parts = SHARED[base]
-            items = [data_of(part, depth + 1) for part in parts(value)]
-            return items if base is list else {tag: items}
+        if kind in CONTAINERS:
+            parts = self._encode_container(value, kind, depth)
+            return parts if kind is list else {CONTAINERS[kind]: parts}
+        if kind in LEAVES:
+            tag, parts, _ = LEAVES[kind]
+            return {tag: self._encode_all(parts(value), depth)}
         if kind is type and TYPES.get(value.__name__) is value:
-            return {"T": value.__name__}
-        for base, plain in BASES.items():
-            if issubclass(kind, base):
-                return data_of(plain(value), depth)
-        if isinstance(value, Iterator):
-            items = [data_of(item, depth + 1) for item in islice(value, MOST_ITEMS)]
-            return {"I": [any(True for _ in islice(value, 1)), *items]}
-        if has_objects:
-            return {"o": bool(value)}
-        raise CodecError(f"cannot be sent: {kind.__name__}")
-
-    return data_of(value, 0)
-
-
-def decode(data: Any, known: list) -> Any:
-    """Return the value of encoded data, and add its mutable containers to `known`."""
-    try:
-        return _value(data, known, 0)
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise CodecError(f"not an encoding: {error}"[:200]) from None
-
-
-def _value(data: Any, known: list, depth: int) -> Any:
-    if depth > MAX_DEPTH + 1:
-        raise CodecError(f"deeper than {MAX_DEPTH}")
-    if type(data) is list:
-        tag, parts = "l", data
-    elif type(data) is not dict:
+            return {"T": [value.__name__]}
+        if kind is float:
+            data = {"x": []}  # a NaN: it equals nothing, but a list finds it by its identity
+        elif kind in FROZEN:
+            data = {FROZEN[kind]: self._encode_all(value, depth)}
+            if not value:
+                return data
+        elif isinstance(value, BaseException):
+            return {"E": self._encode_exception(value, depth)}
+        elif _is_iterator(kind):
+            self._add(value, is_kept=True)
+            return {"I": [kind.__name__]}
+        else:
+            return {"N": self._encode_object(value, depth)}
+        self._add(value)
         return data
-    elif len(data) != 1:
-        raise CodecError(f"not an encoding: {len(data)} tags")
-    else:
+
+    def _encode_all(self, parts: Iterable, depth: int) -> list:
+        return [self.encode(part, depth + 1) for part in parts]
+
+    def _encode_container(self, value: Any, base: type, depth: int, is_kept: bool = False) -> list:
+        parts = parts_of(value)
+        self._add(value, parts, is_kept)
+        head = [HEADS[base](value)] if base in HEADS else []
+        return self._encode_all([*head, *parts], depth)
+
+    def _encode_object(self, value: Any, depth: int) -> list:
+        """The data of an object of another type: the description of its type, then its parts."""
+        kind = type(value)
+        base = _base_of(kind)
+        fields = _fields_of(kind)
+        attributes = [] if fields is not None else _own_attributes(kind, base)
+        if hasattr(value, "__dict__"):
+            attributes += ["__getattr__", "__setattr__"]
+        description = [kind.__name__, base.__name__, attributes, fields]
+        if base in CONTAINERS:
+            return [description, *self._encode_container(value, base, depth, is_kept=True)]
+        if base in FROZEN:
+            parts = self._encode_all(base.__iter__(value), depth)
+        else:
+            parts = self._encode_all([ATOMS[base](value)] if base in ATOMS else [], depth)
+        self._add(value, is_kept=True)
+        return [description, *parts]
+
+    def _encode_exception(self, error: BaseException, depth: int) -> list:
+        """The data of an exception: its types from the nearest on, its text where `str` is its own,
+        the names of its attributes, then its arguments and the values of the attributes.
+        """
+        reduce = (OSError if isinstance(error, OSError) else BaseException).__reduce__
+        _, arguments, *attributes = reduce(error)
+        attributes = dict(*attributes)
+        if error.__cause__ is not None:
+            attributes["__cause__"] = error.__cause__
+        kinds = type(error).__mro__
+        text = None
+        if isinstance(type(error).__str__, FunctionType):
+            try:
+                text = str(error)[:1000]
+            except Exception:
+                text = ""
+        names = [[kind.__module__, kind.__name__] for kind in kinds[:-1]]
+        head = [names, text, list(attributes)]
+        return [head, *self._encode_all([*arguments, *attributes.values()], depth)]
+
+    # ------------------------------------------------------------------ decode
+
+    def decode(self, data: Any, depth: int = 0) -> Any:
+        """Return the value of encoded data, and number what is new; may raise `CodecError`."""
+        try:
+            return self._decode(data, depth)
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            NotPlain,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise CodecError(f"not an encoding: {error}"[:200]) from None
+
+    def _decode(self, data: Any, depth: int) -> Any:
+        if type(data) is list:
+            return self._decode_container(list, list, data, depth)
+        if type(data) is not dict:
+            return data if data == data else self._decode_leaf("x", [])
+        if depth > MAX_DEPTH:
+            raise CodecError(f"deeper than {MAX_DEPTH}")
         [(tag, parts)] = data.items()
-    if tag == "=" and type(parts) is int and 0 <= parts < len(known):
-        return known[parts]
-    if tag in EMPTY and type(parts) is list:
-        known.append(made := array(parts[0]) if tag == "a" else EMPTY[tag]())
-        replace_parts(made, [_value(part, known, depth + 1) for part in parts])
-        return made
-    if tag not in BUILDERS or type(parts) is not BUILDERS[tag][0]:
-        raise CodecError(f"not an encoding: {type(parts).__name__} under tag {tag!r}"[:200])
-    build = BUILDERS[tag][1]
-    if type(parts) is list:
-        return build([_value(part, known, depth + 1) for part in parts])
-    return build(parts)
+        if tag == "=":
+            return self.objects[parts]
+        if type(parts) is not list:
+            raise CodecError(f"not an encoding: {type(parts).__name__} under tag {tag!r}"[:200])
+        if tag in CONTAINERS_BY_TAG:
+            kind = CONTAINERS_BY_TAG[tag]
+            return self._decode_container(kind, kind, parts, depth)
+        if tag == "N":
+            return self._decode_object(parts, depth)
+        if tag == "E":
+            return self._decode_exception(parts, depth)
+        if tag == "I":
+            return self._decode_iterator(*parts)
+        values = self._decode_all(parts, depth)
+        if tag not in FROZEN_BY_TAG:
+            return self._decode_leaf(tag, values)
+        value = FROZEN_BY_TAG[tag](values)
+        if value:
+            self._add(value)
+        return value
+
+    def _decode_all(self, parts: list, depth: int) -> list:
+        if depth > MAX_DEPTH:
+            raise CodecError(f"deeper than {MAX_DEPTH}")
+        return [self._decode(part, depth + 1) for part in parts]
+
+    def _decode_leaf(self, tag: str, parts: list) -> Any:
+        value = LEAF_BUILDERS[tag](parts)
+        if tag == "x":
+            self._add(value)
+        return value
+
+    def _decode_container(self, base: type, kind: type, parts: list, depth: int) -> Any:
+        head = None
+        if base in HEADS:
+            head, parts = parts[0], parts[1:]
+            # The head of an array or a deque is a plain value; only a factory is numbered.
+            if base is not defaultdict:
+                container = _empty(base, kind, head)
+            else:
+                container = defaultdict.__new__(kind)
+        else:
+            container = _empty(base, kind, None)
+        number = self.next
+        self._add(container, [])
+        if base is defaultdict:
+            defaultdict.__init__(container, self._decode(head, depth + 1))
+        _fill(container, self._decode_all(parts, depth))
+        self._agreed[number] = parts_of(container)
+        return container
+
+    def _decode_iterator(self, name: str) -> Iterator:
+        values = self.read(self.next)
+        is_generator = name == GeneratorType.__name__ and isinstance(values, GeneratorType)
+        value = values if is_generator else self._type(name, Stream, [], None)(values)
+        self._add(value)
+        return value
+
+    def _decode_object(self, parts: list, depth: int) -> Any:
+        (name, base_name, attributes, fields), *parts = parts
+        base = BASES[base_name]
+        kind = self._type(name, base, attributes, fields)
+        if base in CONTAINERS:
+            return self._decode_container(base, kind, parts, depth)
+        values = self._decode_all(parts, depth)
+        value = base.__new__(kind, values) if base in FROZEN else base.__new__(kind, *values)
+        self._add(value)
+        return value
+
+    def _type(self, name: str, base: type, attributes: list, fields: list | None) -> type:
+        """The class that stands for a type of the other end."""
+        key = (name, base, tuple(attributes), fields if fields is None else tuple(fields))
+        if key not in self._types:
+            if len(self._types) >= MOST_TYPES or len(attributes) > MOST_ATTRIBUTES:
+                raise CodecError(f"cannot be sent: more than {MOST_TYPES} types")
+            if fields is not None:
+                base = namedtuple(name, fields)
+            refusals = {
+                attribute: self._refusal(name, attribute)
+                for attribute in attributes
+                if attribute not in UNSENT
+            }
+            self._types[key] = type(name, (base,), {"__slots__": (), **refusals})
+        return self._types[key]
+
+    def _refusal(self, kind: str, attribute: str) -> Any:
+        """What a class has in place of an attribute that stays at the other end."""
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            self.refused = f"{attribute} of a {kind} stays where it was made: it is no plain value"
+            raise NotPlain(self.refused)
+
+        return refuse if attribute.startswith("__") else property(refuse)
+
+    def _decode_exception(self, parts: list, depth: int) -> BaseException:
+        (names, text, attributes), *data = parts
+        values = self._decode_all(data, depth)
+        count = len(values) - len(attributes)
+        kinds = [self._exception_type(module, name) for module, name in names]
+        if kinds[0] is not None and text is None:
+            kind = kinds[0]
+        else:
+            known = [kind for kind in kinds if kind] or [Exception]
+            kind = self._stand_in(names[0][1], known, text)
+        built_in = next(above for above in kind.__mro__ if above.__module__ == "builtins")
+        error = built_in.__new__(kind, *values[:count])
+        built_in.__init__(error, *values[:count])
+        for attribute, value in zip(attributes, values[count:], strict=True):
+            if attribute == "__cause__":
+                error.__cause__ = value
+            else:
+                vars(error)[attribute] = value
+        return error
+
+    def _exception_type(self, module: str, name: str) -> type | None:
+        """The exception type of this name here; None if there is none."""
+        top = module.partition(".")[0]
+        if top == "unittest":  # `SkipTest` would end a test that has not passed
+            return None
+        if top in sys.stdlib_module_names:
+            kind = getattr(sys.modules.get(module), name, None)
+        else:
+            kind = self.exceptions.get(name)
+        is_exception = isinstance(kind, type) and issubclass(kind, BaseException)
+        return kind if is_exception else None
+
+    def _stand_in(self, name: str, kinds: list[type], text: str | None) -> type:
+        """A class for an exception type of the other end, below those of its types known here."""
+        bases = [
+            kind
+            for place, kind in enumerate(kinds)
+            if not any(issubclass(other, kind) for other in kinds[:place])
+        ]
+        methods = {} if text is None else {"__str__": lambda _: str(text)}
+        try:
+            return type(name, tuple(bases), methods)
+        except TypeError:  # bases that do not fit together
+            return type(name, tuple(bases[:1]), methods)
 
 
 def _utf8_or_hex(text: str) -> Any:
@@ -252,5 +590,9 @@ def _utf8_or_hex(text: str) -> Any:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return {"u": text.encode("utf-8", "surrogatepass").hex()}
+        return {"u": [text.encode("utf-8", "surrogatepass").hex()]}
     return text
+
+
+_HELD_ONCE = {0: []}
+UNUSED = sys.getrefcount(_HELD_ONCE[0])  # the count of an object that only a table holds

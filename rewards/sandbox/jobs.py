@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     """The outcome of a program. `status` is pass, fail or infra (the sandbox failed: no grade).
 
     `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the
-    program printed, at most 1 MiB; `seconds` is wall time.
+    program printed, at most 1 MiB; `seconds` is wall time without waiting for a busy core.
     """
 
     status: str

@@ -1,33 +1,42 @@
 """Call the program's functions from the tests, over one stream socket between two processes that do
 not trust each other.
 
-    Caller(stream).call("add", (1, 2), {})      # in the checker
-    serve(stream, {"add": add})                 # in the worker, until the checker closes
+    Caller(stream).call("add", (1, 2), {})          # in the checker
+    Server(stream, flush).serve({"add": add})       # in the worker, until the checker closes
 
-Promises: the program answers calls and cannot make any. Whatever it sends arrives as a plain value
-(see `codec`), as an exception of a built-in type or of a type that the tests name, or as
-`LinkError`. If a call changes its arguments, the caller's own objects change too. An exception that
-would end a loop (`StopIteration`, `GeneratorExit`) or a process arrives as another type.
-`SystemExit` arrives as itself only for a test that names it.
+Promises: a call means what it means in one process. Values keep type and identity (see `codec`). A
+change of an argument or result shows at the other end, also in later calls. An exception arrives
+with its type, arguments and attributes. While a call runs, the program can ask the tests for three
+things only: the next value of an iterator that they passed, a call of what they have put in place
+of `input` or `print`, and the use of what they have put in place of `sys.stdin` or `sys.stdout`.
+Whatever else the program sends is a `LinkError`. `StopIteration` or `GeneratorExit`, which would
+end a loop, arrives as another type. `SystemExit` arrives as itself if the test names it.
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
-Functions, coroutines and objects are refused as arguments or results, even in a correct program.
+Functions, coroutines and objects cannot be used at the other end, even in a correct program. The
+values of an iterator are read some at a time, so its side effects come earlier than in one process.
 """
 
 import builtins
+import contextlib
+import io
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping
-from operator import is_not
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any
 
-from rewards.sandbox.codec import CodecError, decode, encode, parts_of, replace_parts
+from rewards.sandbox.codec import CodecError, NotPlain, Table
 
 MAX_BYTES = 8 << 20
 LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+FIRST_READ, MOST_READ = 16, 4096  # how many values of an iterator are read at a time
 # Made once: `json.dumps` with separators would make an encoder in each call.
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
+Message = tuple[str, Any, list]  # kind, plain data that say more, values
 
 
 class LinkError(BaseException):
@@ -35,182 +44,300 @@ class LinkError(BaseException):
 
 
 class ProgramEnded(BaseException):
-    """The program raised KeyboardInterrupt, or a SystemExit that the test does not name."""
+    """The program raised an exception that is to end it, which the test does not name."""
 
 
 class RemoteError(Exception):
-    """An exception of the program whose type does not exist in the checker."""
+    """An exception of the program that would end a loop of the test."""
 
 
-# --------------------------------------------------------------------------- the two ends
+# --------------------------------------------------------------------------- messages
 
 
-class Caller:
-    """The end for the tests. `own`: their names, among which exception types are looked up."""
+class Link:
+    """What both ends share: messages, with a table that numbers the objects in them."""
 
     def __init__(self, stream: int):
         self.stream = stream
-        self.own: Mapping[str, Any] = {}
+        self.table = Table(self._read)
+
+    def _read(self, number: int) -> Iterator:
+        """The values of an iterator of the other end, by its number."""
+        raise NotImplementedError
+
+    def send(self, kind: str, head: Any = None, values: list | None = None) -> None:
+        """Send a message and empty `values`; `CodecError`, with nothing sent, if they cannot be."""
+        values = [] if values is None else values
+        mark = self.table.next
+        try:
+            data = [self.table.encode(value) for value in values]
+            changes, changed = self.table.encode_changes()
+            text = _to_json([kind, head, data, changes])
+            if len(text) > MAX_BYTES:
+                raise CodecError(f"cannot be sent: {len(text)} bytes, the most is {MAX_BYTES}")
+        except BaseException:
+            self.table.forget_since(mark)
+            raise
+        self.table.agree(changed)
+        changed.clear()
+        values.clear()  # so that the table may be all that holds them
+        self._write(f"{text[:-1]},{_to_json(self.table.release())}]".encode())
+
+    def tell(self, kind: str, head: Any = None) -> None:
+        """Send a message without values and changes."""
+        self._write(_to_json([kind, head, [], [], []]).encode())
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(struct.pack("!I", len(data)) + data)
+        try:
+            while left:
+                left = left[os.write(self.stream, left) :]
+        except OSError:
+            raise LinkError("the program ended") from None
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None at the end of the stream."""
+        start = self._take(4)
+        if start is None:
+            return None
+        size = struct.unpack("!I", start)[0]
+        if size > 2 * MAX_BYTES or (data := self._take(size)) is None:
+            raise LinkError("no message")
+        try:
+            kind, head, values, changes, released = json.loads(data)
+            values = [self.table.decode(value) for value in values]
+            self.table.apply(changes)
+            self.table.forget(released)
+        except (CodecError, NotPlain, RecursionError, TypeError, ValueError) as error:
+            raise LinkError(f"no message: {error}"[:200]) from None
+        return kind, head, values
+
+    def _take(self, size: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                data = os.read(self.stream, min(size - len(parts), 1 << 20))
+            except OSError:
+                return None
+            if not data:
+                return None
+            parts += data
+        return bytes(parts)
+
+
+# --------------------------------------------------------------------------- the end of the tests
+
+# What tests may replace to give a program its input or to see what it prints.
+REPLACEABLE = {"input": builtins, "print": builtins, "stdin": sys, "stdout": sys}
+FUNCTIONS = {name: getattr(builtins, name) for name in ("input", "print")}
+METHODS = {"read": "stdin", "readline": "stdin", "write": "stdout"}
+
+
+def _replaced() -> list[str]:
+    """The names of REPLACEABLE that are not what they were at the start."""
+    at_start = FUNCTIONS | {"stdin": sys.__stdin__, "stdout": sys.__stdout__}
+    return [name for name, place in REPLACEABLE.items() if getattr(place, name) != at_start[name]]
+
+
+class Caller(Link):
+    """The end for the tests, in the checker."""
+
+    def __init__(self, stream: int):
+        super().__init__(stream)
         self.calls = 0
         self.ended = False  # the program is gone, even if the test caught that error
+        self.names_exit = False  # whether the test names `SystemExit`
 
     def wait(self) -> None:
         """Wait until the program has run and can be called; raise its exception if it failed."""
-        kind, names, message = self._receive()
-        if kind == "failed":
-            raise received(names, message)
-        if kind != "ready":
-            raise LinkError("no message")
+        self._result("ready", self._receive())
 
     def call(self, name: str, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Call a function of the program; return its result or raise its exception."""
-        known: list = []
-        request = encode((arguments, tuple(keywords.items())), known)
-        mine = len(known)
         self.calls += 1
+        values = [*arguments, *keywords.values()]
+        return self._request("call", [name, [*keywords]], values, "value")[1][0]
+
+    def _read(self, number: int) -> Iterator:
+        count, is_more = FIRST_READ, True
+        while is_more:
+            is_more, values = self._request("read", [number, count], [], "values")
+            yield from values
+            count = min(2 * count, MOST_READ)
+
+    def _request(self, kind: str, head: list, values: list, expected: str) -> tuple[Any, list]:
+        """Send a request, answer what the program asks meanwhile; return its answer."""
         try:
-            send(self.stream, [name, request, None])
-            kind, answer, changes = self._receive()
-            try:
-                answer = decode(answer, known)
-                for number, parts in decode(changes, known):
-                    if type(number) is not int or not 0 <= number < mine:
-                        raise LinkError("a change of what was never handed over")
-                    replace_parts(known[number], parts)
-            except (ArithmeticError, CodecError, LookupError, TypeError, ValueError) as error:
-                raise LinkError(str(error)) from None
-            if kind == "value":
-                return answer
-            if kind != "error" or type(answer) is not list or len(answer) != 2:
-                raise LinkError("no message")
-            raise received(*answer, self.own)
+            self.send(kind, [*head, _replaced()], values)
+            while (message := self._receive())[0] == "ask":
+                self._answer(message)
+            return self._result(expected, message)
+        except CodecError as error:  # what the tests pass is too large
+            self.table.refused = str(error)
+            raise NotPlain(str(error)) from None
         except (LinkError, ProgramEnded):
             self.ended = True
             raise
 
-    def _receive(self) -> list:
-        if (message := receive(self.stream)) is None:
+    def _result(self, expected: str, message: Message) -> tuple[Any, list]:
+        """The head and the values of an answer; or raise the program's exception."""
+        kind, head, values = message
+        if kind == expected and (kind != "value" or len(values) == 1):
+            return head, values
+        if kind == "broken":
+            self.table.refused = str(head)[:200]
+            raise NotPlain(self.table.refused)
+        if kind != "error" or len(values) != 1 or not isinstance(values[0], BaseException):
+            raise LinkError("no message")
+        error = values[0]
+        if isinstance(error, SystemExit) and self.names_exit:
+            raise error
+        name = f"the program raised {type(error).__name__}"
+        if not isinstance(error, Exception):
+            raise ProgramEnded(f"{name}: {error}".removesuffix(": "))
+        raise RemoteError(name) if isinstance(error, LOOP_ENDS) else error
+
+    def _answer(self, message: Message) -> None:
+        """Do what the program asks for, if the tests have opened that to it."""
+        _, head, values = message
+        try:
+            what, more = head
+            place = METHODS.get(what, what)
+            keywords = {}
+            if what == "next":
+                function = partial(next, self.table.iterator(more))
+            elif place not in _replaced():
+                raise LookupError(place)
+            else:
+                target = getattr(REPLACEABLE[place], place)
+                function = getattr(target, what) if what in METHODS else target
+                count = len(values) - len(more)
+                keywords = dict(zip(more, values[count:], strict=True))
+                values = values[:count]
+        except (LookupError, TypeError, ValueError):
+            raise LinkError("no message") from None
+        try:
+            answer = function(*values, **keywords)
+        except Exception as error:
+            self.send("error", None, [error])
+        else:
+            self.send("value", None, [answer])
+
+    def _receive(self) -> Message:
+        if (message := self.receive()) is None:
             raise LinkError("the program ended")
         return message
 
 
-def serve(stream: int, names: dict[str, Any], flush: Callable[[], None]) -> None:
-    """Answer calls to `names` until the caller closes; call `flush` before each answer."""
-    while (message := receive(stream)) is not None:
-        known: list = []
-        arguments, keywords = decode(message[1], known)
-        before = [parts_of(container) for container in known]
+# --------------------------------------------------------------------------- the program's end
+
+
+class Server(Link):
+    """The end for the program, in the worker; `flush` is called before each answer."""
+
+    def __init__(self, stream: int, flush: Callable[[], None]):
+        super().__init__(stream)
+        self.flush = flush
+        self.failures: dict[int, BaseException] = {}  # what an iterator raised, by its number
+
+    def serve(self, names: dict[str, Any]) -> None:
+        """Answer calls to `names` until the caller closes."""
+        while (message := self.receive()) is not None:
+            kind, head, values = message
+            reply, more, answer = self._reply(names, kind, head, values)
+            # Objects that nothing but these lists holds are then no longer numbered.
+            values.clear()
+            self.flush()
+            try:
+                self.send(reply, more, answer)
+            except CodecError as error:
+                self.tell("broken", str(error))
+
+    def _reply(self, names: dict[str, Any], kind: str, head: list, values: list) -> Message:
+        what, more, replaced = head
         try:
-            if message[0] not in names:
-                raise NameError(f"name {message[0]!r} is not defined")
-            result = names[message[0]](*arguments, **dict(keywords))
-            kind, answer = "value", encode(result, known, has_objects=True)
+            with self._replacing(replaced):
+                if kind == "read":
+                    items, is_more = self._next_values(what, more)
+                    return "values", is_more, items
+                if what not in names:
+                    raise NameError(f"name {what!r} is not defined")
+                count = len(values) - len(more)
+                keywords = zip(more, values[count:], strict=True)
+                return "value", None, [names[what](*values[:count], **dict(keywords))]
+        except NotPlain as error:
+            return "broken", str(error), []
         except BaseException as error:
-            del known[len(before) :]  # containers added by an answer that could not be sent
-            kind, answer = "error", encode(described(error), known)
-        flush()
+            return "error", None, [error]
+
+    def _next_values(self, number: int, count: int) -> tuple[list, bool]:
+        """The next values of an iterator, and whether there may be more."""
+        if number in self.failures:
+            raise self.failures.pop(number)
+        values = []
         try:
-            changed = []
-            for number, then in enumerate(before):
-                now = parts_of(known[number])
-                if len(then) != len(now) or any(map(is_not, then, now)):
-                    changed.append((number, tuple(now)))
-            send(stream, [kind, answer, encode(tuple(changed), known, has_objects=True)])
-        except CodecError as error:
-            send(stream, ["error", encode(described(error), []), encode((), [])])
+            for value in islice(self.table.iterator(number), count):
+                values.append(value)
+        except BaseException as error:
+            if not values:
+                raise
+            self.failures[number] = error
+            return values, True
+        return values, len(values) == count
 
+    def ask(self, what: str, more: Any, values: list) -> Any:
+        """Ask the tests for something in the middle of a call."""
+        self.send("ask", [what, more], values)
+        message = self.receive()
+        if message is None:
+            raise LinkError("the tests ended")
+        kind, _, (answer,) = message
+        if kind == "error":
+            raise answer
+        return answer
 
-def send(stream: int, message: list) -> None:
-    """Write a message of three parts."""
-    data = _to_json(message).encode()
-    if len(data) > MAX_BYTES:
-        raise CodecError(f"cannot be sent: {len(data)} bytes, the most is {MAX_BYTES}")
-    left = memoryview(struct.pack("!I", len(data)) + data)
-    try:
-        while left:
-            left = left[os.write(stream, left) :]
-    except OSError:
-        raise LinkError("the program ended") from None
+    def _read(self, number: int) -> Iterator:
+        while True:
+            try:
+                value = self.ask("next", number, [])
+            except StopIteration:
+                return
+            yield value
 
+    @contextlib.contextmanager
+    def _replacing(self, names: list[str]) -> Iterator[None]:
+        """Hand over to the tests what they have put in place of these names."""
 
-def receive(stream: int) -> list | None:
-    """Read a message of three parts; None at the end."""
-    head = _read(stream, 4)
-    if head is None:
-        return None
-    size = struct.unpack("!I", head)[0]
-    if size > MAX_BYTES or (data := _read(stream, size)) is None:
-        raise LinkError("no message")
-    try:
-        message = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise LinkError(f"no message: {error}"[:200]) from None
-    if type(message) is not list or len(message) != 3 or type(message[0]) is not str:
-        raise LinkError("no message")
-    return message
+        def function(name: str) -> Callable:
+            return lambda *arguments, **keywords: self.ask(
+                name, [*keywords], [*arguments, *keywords.values()]
+            )
 
-
-def _read(stream: int, size: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < size:
+        before = {name: getattr(REPLACEABLE[name], name) for name in names}
+        for name, place in REPLACEABLE.items():
+            if name in names:
+                setattr(place, name, function(name) if place is builtins else TestsStream(self.ask))
         try:
-            data = os.read(stream, min(size - len(parts), 1 << 20))
-        except OSError:
-            return None
-        if not data:
-            return None
-        parts += data
-    return bytes(parts)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(REPLACEABLE[name], name, value)
 
 
-# --------------------------------------------------------------------------- exceptions
+class TestsStream(io.TextIOBase):
+    """A text stream of the tests, such as an `io.StringIO`, seen by the program."""
 
+    def __init__(self, ask: Callable[[str, list, list], Any]):
+        self._ask = ask
 
-def described(error: BaseException) -> list:
-    """The names of an exception's type and its bases, nearest first, and its message.
+    def read(self, size: int | None = -1) -> str:
+        return self._ask("read", [], [size])
 
-    The name of a type that is not built in starts with a dot.
-    """
-    try:
-        # `str` of a KeyError quotes its argument, and the checker would quote it again.
-        is_quoted = isinstance(error, KeyError) and len(error.args) == 1
-        message = str(error.args[0] if is_quoted else error)[:1000]
-    except BaseException:
-        message = ""
-    kinds = type(error).__mro__[:-1]
-    return [[("." * (kind.__module__ != "builtins")) + kind.__name__ for kind in kinds], message]
+    def readline(self, size: int | None = -1) -> str:
+        return self._ask("readline", [], [size])
 
-
-def received(names: Any, message: Any, own: Mapping[str, Any] | None = None) -> BaseException:
-    """The exception to raise in the checker for an exception of the program: of the first type in
-    `names` that is built in or found in `own`, else `RemoteError`. `SystemExit` must be in `own`.
-    """
-    text, own = message if type(message) is str else "", own or {}
-    for name in names if type(names) is list else []:
-        kind = _exception_type(name, own)
-        if kind is None:
-            continue
-        if kind is SystemExit and "SystemExit" in own:
-            return SystemExit(int(text) if text.isdecimal() else text)
-        if issubclass(kind, (SystemExit, KeyboardInterrupt)):
-            return ProgramEnded(f"the program raised {name}: {text}")
-        if not issubclass(kind, Exception) or issubclass(kind, LOOP_ENDS):
-            return RuntimeError(f"the program raised {name}: {text}")
-        try:
-            return kind(text)
-        except Exception:
-            continue  # the type needs more than a text: try the next
-    return RemoteError(text)
-
-
-def _exception_type(name: Any, own: Mapping[str, Any]) -> type[BaseException] | None:
-    if type(name) is not str:
-        return None
-    is_own = name.startswith(".")
-    kind = own.get(name[1:]) if is_own else getattr(builtins, name, None)
-    if not isinstance(kind, type) or not issubclass(kind, Exception if is_own else BaseException):
-        return None
-    return kind
+    def write(self, text: str) -> int:
+        return self._ask("write", [], [text])
 
 
 def read_all(descriptor: int) -> bytes:

@@ -1,9 +1,10 @@
 """The trainer's side of one zygote: start it, send it descriptors, collect what its children write.
 
 Promises: `run` returns when the program is dead and reaped and its tests are done, at the latest
-shortly after its limit on wall time. A checker serves `CHECKER_PROGRAMS` programs at most. It is
-replaced earlier if it does not finish its tests, and ended by `end_checker`. `ZygoteDied` means
-that the sandbox failed: a zygote died or hangs, or a child was not confined.
+shortly after its limit on wall time (which other work on its core does not use up). A checker
+serves `CHECKER_PROGRAMS` programs at most. It is replaced earlier if it does not finish its tests,
+and ended by `end_checker`. `ZygoteDied` means that the sandbox failed: a zygote died or hangs, or a
+child was not confined.
 
 What is not covered: two threads must not use a slot at the same time; the pool ensures that.
 """
@@ -37,7 +38,7 @@ class ZygoteDied(Exception):
 
 
 class Times(NamedTuple):
-    """Seconds of processor time and of wall time."""
+    """Seconds of processor time, and of wall time without waiting for a busy core."""
 
     seconds: float
     wall_s: float
@@ -235,17 +236,17 @@ class Slot:
         self, ends: Ends, clock: Clock, wall_s: float, has_tests: bool, is_shared: bool
     ) -> Ran:
         """Read until the program has ended and its tests are done."""
-        verdicts, ended, is_done, is_killed = [], None, not has_tests, False
+        verdicts, ended, is_done, is_asked = [], None, not has_tests, False
         until = wall_s + OVERDUE_S
         while ended is None or not is_done:
             left = until - clock.seconds()
             if left <= 0:
                 if ended is not None:
                     break  # the tests do not end
-                if is_killed or not is_done:
+                if is_asked:
                     raise self._died("it does not answer")
-                self._tell(b"kill")
-                is_killed, until = True, clock.seconds() + OVERDUE_S
+                self._tell(b"kill" if is_done else b"left")
+                is_asked, until = True, clock.seconds() + OVERDUE_S
             waits = [self.control] * (ended is None) + [self.checker] * (not is_done)
             ready = wait(waits, max(0.0, min(left, POLL_S)))
             if self.checker in ready:
@@ -253,16 +254,20 @@ class Slot:
                 if is_done := verdicts[-1] in ("done", "spent", None):
                     until = clock.seconds() + LINGER_S
             if self.control in ready:
-                ended = self._receive(1.0)
-                if "exit" not in ended:
-                    raise self._died(f"no process for a program: {ended.get('failed')}")
-                until = clock.seconds() + GRACE_S
+                message = self._receive(1.0)
+                if "left" in message:  # on a busy core a program may take longer than its limit
+                    is_asked, until = False, clock.seconds() + message["left"] + OVERDUE_S
+                    continue
+                if "exit" not in message:
+                    raise self._died(f"no process for a program: {message.get('failed')}")
+                ended, until = message, clock.seconds() + GRACE_S
         is_fit = is_shared and verdicts[-1:] == ["done"] and self.served < CHECKER_PROGRAMS
         if has_tests and not is_fit and self.end_checker() == UNCONFINED_EXIT:
             raise ZygoteDied("the checker could not be confined")
         if not ended["confined"]:
             raise ZygoteDied("a program could not be confined")
-        used, is_late = Times(ended["used_s"], clock.seconds()), ended["late"] or not is_done
+        used = Times(ended["used_s"], max(0.0, clock.seconds() - ended["waited_s"]))
+        is_late = ended["late"] or not is_done
         return Ran(ended["exit"], ends.written(), verdicts, is_late, used)
 
     def _verdict(self) -> Any:

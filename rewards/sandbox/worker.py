@@ -28,14 +28,15 @@ def serve_calls() -> None:
     source = _begin()
     module = ModuleType("solution")
     sys.modules["solution"] = module
+    server = link.Server(LINK, _flush)
     with contextlib.suppress(link.LinkError):
         try:
             exec(compile(source, "<program>", "exec"), module.__dict__)
         except BaseException as error:
-            link.send(LINK, ["failed", *link.described(error)])
+            server.send("error", None, [error])
             _end(1)
-        link.send(LINK, ["ready", None, None])
-        link.serve(LINK, module.__dict__, _flush)
+        server.tell("ready")
+        server.serve(module.__dict__)
     _end(0)
 
 
@@ -44,17 +45,20 @@ def run_script() -> None:
     source = _begin()
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
+    code = 0
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
-        threading._shutdown()  # waits for the program's threads, as the interpreter does
-        atexit._run_exitfuncs()
-        code = 0
     except SystemExit as stop:
         code = _exit_code(stop.code)
     except BaseException as error:
         own = error.__traceback__ and error.__traceback__.tb_next  # without our frame
         traceback.print_exception(type(error), error, own)
         code = 1
+    # As the interpreter does, also after an exception: wait for the threads, then leave.
+    with contextlib.suppress(BaseException):
+        threading._shutdown()
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
     _end(code)
 
 

@@ -39,7 +39,7 @@ for _name, _folder in (("rewards", os.path.dirname(HERE)), ("rewards.sandbox", H
         sys.modules[_name].__path__ = [_folder]
 
 from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker  # noqa: E402
-from rewards.sandbox.clock import Clock, processor_seconds  # noqa: E402
+from rewards.sandbox.clock import Clock, processor_seconds, waiting_seconds  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
 # Child's descriptors 0, 1, 2, ...: the place in its request, or None for the null device.
@@ -105,6 +105,8 @@ class Zygote:
         if data == b"kill":
             if self.child:
                 self._end_child()
+        elif data == b"left":
+            self._send({"left": self._left()})
         elif data == b"retire":
             self._send({"checker": self._retire()})
         elif data:
@@ -120,6 +122,7 @@ class Zygote:
                 self._retire()
                 self.checker = self._fork("checker", descriptors[-1:])
             self.checker_had = processor_seconds(self.checker)
+            self.checker_waited = waiting_seconds(self.checker)
             self.child = self._fork(request["role"], own)
         except OSError as error:
             self._send({"failed": str(error)})
@@ -180,10 +183,16 @@ class Zygote:
         if not self.child:
             return PARENT_CHECK_S
         used = processor_seconds(self.child) + processor_seconds(self.checker) - self.checker_had
-        return min(self.seconds - used, self.wall_s - self.clock.seconds())
+        return min(self.seconds - used, self.wall_s - self.clock.seconds() + self._waited())
+
+    def _waited(self) -> float:
+        """Seconds for which the program or its checker could not run since the core was busy."""
+        waited = waiting_seconds(self.checker) - self.checker_waited
+        return waited + waiting_seconds(self.child)
 
     def _end_child(self, is_late: bool = False, if_ended: bool = False) -> None:
         """Kill the program and report how it ended; `if_ended`: do nothing if it still runs."""
+        waited_s = self._waited()
         pid, status, usage = os.wait4(self.child, os.WNOHANG)
         if not pid:
             if if_ended:
@@ -199,6 +208,7 @@ class Zygote:
                 "late": is_late and not pid,
                 "confined": is_confirmed,
                 "used_s": usage.ru_utime + usage.ru_stime,
+                "waited_s": waited_s,
             }
         )
 
