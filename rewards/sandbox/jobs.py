@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     """The outcome of a program. `status` is pass, fail or infra (the sandbox failed: no grade).
 
     `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the
-    program printed, at most 1 MiB; `seconds` is wall time without waiting for a busy core.
+    program printed, at most 1 MiB; `seconds` is wall time.
     """
 
     status: str
@@ -127,7 +127,7 @@ def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError") or ran.has_flooded()):
         reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
-    return _outcome(passed, reason, ran.used.wall_s, ran.written[0])
+    return _outcome(passed, reason, ran.wall_s, ran.written[0])
 
 
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
@@ -144,7 +144,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
             limits = Times(*(max(one, LEAST_S) for one in left))
             ran = slot.run("script", ends, descriptors, limits)
         left = Times(left.seconds - ran.used.seconds, left.wall_s - ran.used.wall_s)
-        seconds += ran.used.wall_s
+        seconds += ran.wall_s
         output = output or ran.written[0]
         fault = _case_fault(ran, expected, job.timeout_s)
         passed.append(not fault)

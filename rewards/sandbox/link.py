@@ -2,19 +2,18 @@
 not trust each other.
 
     Caller(stream).call("add", (1, 2), {})          # in the checker
-    Server(stream, flush).serve({"add": add})       # in the worker, until the checker closes
+    Server(stream, run, flush).serve()              # in the worker, until the checker closes
 
 Promises: a call means what it means in one process. Values keep type and identity (see `codec`). A
-change of an argument or result shows at the other end, also in later calls. An exception arrives
-with its type, arguments and attributes. While a call runs, the program can ask the tests for three
-things only: the next value of an iterator that they passed, a call of what they have put in place
-of `input` or `print`, and the use of what they have put in place of `sys.stdin` or `sys.stdout`.
-Whatever else the program sends is a `LinkError`. `StopIteration` or `GeneratorExit`, which would
-end a loop, arrives as another type. `SystemExit` arrives as itself if the test names it.
+change of an argument or result shows at the other end, also in later calls. While a call runs, the
+program can ask the tests for three things only: the next value of an iterator that they passed, a
+call of what they have put in place of `input` or `print`, and the use of what they have put in
+place of `sys.stdin` or `sys.stdout`. Whatever else the program sends is a `LinkError`, after which
+no test passes. An exception that would end a loop (`StopIteration`) arrives as another type, and
+`SystemExit` arrives as itself only for a test that names it.
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
-Functions, coroutines and objects cannot be used at the other end, even in a correct program. The
-values of an iterator are read some at a time, so its side effects come earlier than in one process.
+Functions, coroutines and objects cannot be used at the other end, even in a correct program.
 """
 
 import builtins
@@ -25,18 +24,21 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from typing import Any
 
-from rewards.sandbox.codec import CodecError, NotPlain, Table
+from rewards.sandbox.codec import MALFORMED, CodecError, Table
 
 MAX_BYTES = 8 << 20
-LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
-FIRST_READ, MOST_READ = 16, 4096  # how many values of an iterator are read at a time
+LOOP_ENDS = (StopIteration, StopAsyncIteration)
 # Made once: `json.dumps` with separators would make an encoder in each call.
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
-Message = tuple[str, Any, list]  # kind, plain data that say more, values
+# What tests may replace, and the requests by which a program then uses it.
+REPLACEABLE = {"input": builtins, "print": builtins, "stdin": sys, "stdout": sys}
+REQUESTS = {
+    "input": "input", "print": "print", "read": "stdin", "readline": "stdin", "write": "stdout"
+}  # fmt: skip
+_FUNCTIONS = {"input": input, "print": print}
 
 
 class LinkError(BaseException):
@@ -51,43 +53,70 @@ class RemoteError(Exception):
     """An exception of the program that would end a loop of the test."""
 
 
-# --------------------------------------------------------------------------- messages
-
-
 class Link:
-    """What both ends share: messages, with a table that numbers the objects in them."""
+    """What both ends share: requests and answers, and a table that numbers the objects in them.
+
+    A message is JSON of five parts: its kind, plain data that say more, values, the changes of
+    objects known to both ends, and the numbers of objects to forget.
+    """
 
     def __init__(self, stream: int):
         self.stream = stream
-        self.table = Table(self._read)
+        self.table = Table(self._values_of)
 
-    def _read(self, number: int) -> Iterator:
+    def _values_of(self, number: int) -> Iterator:
         """The values of an iterator of the other end, by its number."""
+        while values := self.request("next", number, []):
+            yield values[0]
+
+    def request(self, kind: str, more: Any, values: list) -> list:
+        """Ask the other end, and answer what it asks meanwhile. Return [value], or [] for the end
+        of an iterator; raise what it has raised. `values` is emptied.
+        """
+        self.send(kind, more, values)
+        while (message := self.receive()) is not None:
+            kind, more, values = message
+            if kind == "error" and len(values) == 1 and isinstance(values[0], BaseException):
+                raise values[0]
+            if kind in ("value", "end") and len(values) == (kind == "value"):
+                return values
+            self.answer(kind, more, values)
+        raise LinkError("the program ended")
+
+    def answer(self, kind: str, more: Any, values: list) -> None:
+        """Do what the other end asks, and send it the result or the exception."""
+        try:
+            if kind == "next":
+                answer = [*islice(self.table.iterator(more), 1)]
+            else:
+                answer = [self.perform(kind, more, values)]
+            kind = "value" if answer else "end"
+        except LinkError:
+            raise
+        except BaseException as error:
+            kind, answer = "error", [error]
+        values.clear()  # what only this list has held can now be forgotten
+        self.send(kind, None, answer)
+
+    def perform(self, kind: str, more: Any, values: list) -> Any:
+        """Do what this end does for the other."""
         raise NotImplementedError
 
-    def send(self, kind: str, head: Any = None, values: list | None = None) -> None:
-        """Send a message and empty `values`; `CodecError`, with nothing sent, if they cannot be."""
-        values = [] if values is None else values
-        mark = self.table.next
+    def send(self, kind: str, more: Any, values: list) -> None:
+        """Send a message and empty `values`; `LinkError` if they cannot be sent."""
         try:
             data = [self.table.encode(value) for value in values]
-            changes, changed = self.table.encode_changes()
-            text = _to_json([kind, head, data, changes])
+            text = _to_json([kind, more, data, self.table.encode_changes()])
             if len(text) > MAX_BYTES:
                 raise CodecError(f"cannot be sent: {len(text)} bytes, the most is {MAX_BYTES}")
-        except BaseException:
-            self.table.forget_since(mark)
-            raise
-        self.table.agree(changed)
-        changed.clear()
-        values.clear()  # so that the table may be all that holds them
-        self._write(f"{text[:-1]},{_to_json(self.table.release())}]".encode())
+        except Exception as error:
+            self._write(_to_json(["broken", str(error), [], [], []]))
+            raise LinkError(str(error)) from None
+        values.clear()
+        self._write(f"{text[:-1]},{_to_json(self.table.release())}]")
 
-    def tell(self, kind: str, head: Any = None) -> None:
-        """Send a message without values and changes."""
-        self._write(_to_json([kind, head, [], [], []]).encode())
-
-    def _write(self, data: bytes) -> None:
+    def _write(self, text: str) -> None:
+        data = text.encode()
         left = memoryview(struct.pack("!I", len(data)) + data)
         try:
             while left:
@@ -95,8 +124,8 @@ class Link:
         except OSError:
             raise LinkError("the program ended") from None
 
-    def receive(self) -> Message | None:
-        """Wait for a message; None at the end of the stream."""
+    def receive(self) -> tuple[str, Any, list] | None:
+        """Wait for a message, return its kind, data and values; None at the end of the stream."""
         start = self._take(4)
         if start is None:
             return None
@@ -104,13 +133,15 @@ class Link:
         if size > 2 * MAX_BYTES or (data := self._take(size)) is None:
             raise LinkError("no message")
         try:
-            kind, head, values, changes, released = json.loads(data)
+            kind, more, values, changes, released = json.loads(data)
             values = [self.table.decode(value) for value in values]
             self.table.apply(changes)
             self.table.forget(released)
-        except (CodecError, NotPlain, RecursionError, TypeError, ValueError) as error:
+        except (CodecError, *MALFORMED) as error:
             raise LinkError(f"no message: {error}"[:200]) from None
-        return kind, head, values
+        if kind == "broken":
+            raise LinkError(str(more)[:200])
+        return kind, more, values
 
     def _take(self, size: int) -> bytes | None:
         parts = bytearray()
@@ -125,20 +156,6 @@ class Link:
         return bytes(parts)
 
 
-# --------------------------------------------------------------------------- the end of the tests
-
-# What tests may replace to give a program its input or to see what it prints.
-REPLACEABLE = {"input": builtins, "print": builtins, "stdin": sys, "stdout": sys}
-FUNCTIONS = {name: getattr(builtins, name) for name in ("input", "print")}
-METHODS = {"read": "stdin", "readline": "stdin", "write": "stdout"}
-
-
-def _replaced() -> list[str]:
-    """The names of REPLACEABLE that are not what they were at the start."""
-    at_start = FUNCTIONS | {"stdin": sys.__stdin__, "stdout": sys.__stdout__}
-    return [name for name, place in REPLACEABLE.items() if getattr(place, name) != at_start[name]]
-
-
 class Caller(Link):
     """The end for the tests, in the checker."""
 
@@ -148,196 +165,115 @@ class Caller(Link):
         self.ended = False  # the program is gone, even if the test caught that error
         self.names_exit = False  # whether the test names `SystemExit`
 
-    def wait(self) -> None:
-        """Wait until the program has run and can be called; raise its exception if it failed."""
-        self._result("ready", self._receive())
-
     def call(self, name: str, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Call a function of the program; return its result or raise its exception."""
         self.calls += 1
-        values = [*arguments, *keywords.values()]
-        return self._request("call", [name, [*keywords]], values, "value")[1][0]
+        return self.request("call", [name, [*keywords]], [*arguments, *keywords.values()])[0]
 
-    def _read(self, number: int) -> Iterator:
-        count, is_more = FIRST_READ, True
-        while is_more:
-            is_more, values = self._request("read", [number, count], [], "values")
-            yield from values
-            count = min(2 * count, MOST_READ)
-
-    def _request(self, kind: str, head: list, values: list, expected: str) -> tuple[Any, list]:
-        """Send a request, answer what the program asks meanwhile; return its answer."""
+    def request(self, kind: str, more: Any, values: list) -> list:
+        """Ask the program as `Link.request`; raise its exception as one that a test may catch."""
         try:
-            self.send(kind, [*head, _replaced()], values)
-            while (message := self._receive())[0] == "ask":
-                self._answer(message)
-            return self._result(expected, message)
-        except CodecError as error:  # what the tests pass is too large
-            self.table.refused = str(error)
-            raise NotPlain(str(error)) from None
-        except (LinkError, ProgramEnded):
+            answer = super().request(kind, [more, _replaced()], values)
+            if not answer and kind != "next":
+                raise LinkError("no message")
+            return answer
+        except LinkError:
             self.ended = True
             raise
+        except LOOP_ENDS as error:
+            raise RemoteError(f"the program raised {error!r}") from None
+        except Exception:
+            raise
+        except BaseException as error:
+            if self.names_exit and isinstance(error, SystemExit):
+                raise
+            self.ended = True
+            text = f"the program raised {type(error).__name__}: {error}"
+            raise ProgramEnded(text.removesuffix(": ")) from None
 
-    def _result(self, expected: str, message: Message) -> tuple[Any, list]:
-        """The head and the values of an answer; or raise the program's exception."""
-        kind, head, values = message
-        if kind == expected and (kind != "value" or len(values) == 1):
-            return head, values
-        if kind == "broken":
-            self.table.refused = str(head)[:200]
-            raise NotPlain(self.table.refused)
-        if kind != "error" or len(values) != 1 or not isinstance(values[0], BaseException):
+    def perform(self, kind: str, more: Any, values: list) -> Any:
+        """Use what the tests have put in place of `input`, `print` or a stream."""
+        name = REQUESTS.get(kind)
+        if name not in _replaced():
             raise LinkError("no message")
-        error = values[0]
-        if isinstance(error, SystemExit) and self.names_exit:
-            raise error
-        name = f"the program raised {type(error).__name__}"
-        if not isinstance(error, Exception):
-            raise ProgramEnded(f"{name}: {error}".removesuffix(": "))
-        raise RemoteError(name) if isinstance(error, LOOP_ENDS) else error
-
-    def _answer(self, message: Message) -> None:
-        """Do what the program asks for, if the tests have opened that to it."""
-        _, head, values = message
-        try:
-            what, more = head
-            place = METHODS.get(what, what)
-            keywords = {}
-            if what == "next":
-                function = partial(next, self.table.iterator(more))
-            elif place not in _replaced():
-                raise LookupError(place)
-            else:
-                target = getattr(REPLACEABLE[place], place)
-                function = getattr(target, what) if what in METHODS else target
-                count = len(values) - len(more)
-                keywords = dict(zip(more, values[count:], strict=True))
-                values = values[:count]
-        except (LookupError, TypeError, ValueError):
-            raise LinkError("no message") from None
-        try:
-            answer = function(*values, **keywords)
-        except Exception as error:
-            self.send("error", None, [error])
-        else:
-            self.send("value", None, [answer])
-
-    def _receive(self) -> Message:
-        if (message := self.receive()) is None:
-            raise LinkError("the program ended")
-        return message
-
-
-# --------------------------------------------------------------------------- the program's end
+        target = getattr(REPLACEABLE[name], name)
+        return _call(target if kind == name else getattr(target, kind), more, values)
 
 
 class Server(Link):
-    """The end for the program, in the worker; `flush` is called before each answer."""
+    """The end for the program, in the worker.
 
-    def __init__(self, stream: int, flush: Callable[[], None]):
+    `run` runs the program and returns the names that it defines; `flush` is called before each
+    message.
+    """
+
+    def __init__(self, stream: int, run: Callable[[], dict[str, Any]], flush: Callable[[], None]):
         super().__init__(stream)
-        self.flush = flush
-        self.failures: dict[int, BaseException] = {}  # what an iterator raised, by its number
+        self.run, self.flush = run, flush
+        self.names: dict[str, Any] = {}
 
-    def serve(self, names: dict[str, Any]) -> None:
-        """Answer calls to `names` until the caller closes."""
+    def serve(self) -> None:
+        """Do what the tests ask until they close the link."""
         while (message := self.receive()) is not None:
-            kind, head, values = message
-            reply, more, answer = self._reply(names, kind, head, values)
-            # Objects that nothing but these lists holds are then no longer numbered.
-            values.clear()
-            self.flush()
-            try:
-                self.send(reply, more, answer)
-            except CodecError as error:
-                self.tell("broken", str(error))
+            self.answer(*message)
 
-    def _reply(self, names: dict[str, Any], kind: str, head: list, values: list) -> Message:
-        what, more, replaced = head
-        try:
-            with self._replacing(replaced):
-                if kind == "read":
-                    items, is_more = self._next_values(what, more)
-                    return "values", is_more, items
-                if what not in names:
-                    raise NameError(f"name {what!r} is not defined")
-                count = len(values) - len(more)
-                keywords = zip(more, values[count:], strict=True)
-                return "value", None, [names[what](*values[:count], **dict(keywords))]
-        except NotPlain as error:
-            return "broken", str(error), []
-        except BaseException as error:
-            return "error", None, [error]
+    def send(self, kind: str, more: Any, values: list) -> None:
+        self.flush()
+        super().send(kind, more, values)
 
-    def _next_values(self, number: int, count: int) -> tuple[list, bool]:
-        """The next values of an iterator, and whether there may be more."""
-        if number in self.failures:
-            raise self.failures.pop(number)
-        values = []
-        try:
-            for value in islice(self.table.iterator(number), count):
-                values.append(value)
-        except BaseException as error:
-            if not values:
-                raise
-            self.failures[number] = error
-            return values, True
-        return values, len(values) == count
+    def answer(self, kind: str, more: Any, values: list) -> None:
+        more, replaced = more
+        with self._replacing(replaced):
+            super().answer(kind, more, values)
 
-    def ask(self, what: str, more: Any, values: list) -> Any:
-        """Ask the tests for something in the middle of a call."""
-        self.send("ask", [what, more], values)
-        message = self.receive()
-        if message is None:
-            raise LinkError("the tests ended")
-        kind, _, (answer,) = message
-        if kind == "error":
-            raise answer
-        return answer
-
-    def _read(self, number: int) -> Iterator:
-        while True:
-            try:
-                value = self.ask("next", number, [])
-            except StopIteration:
-                return
-            yield value
+    def perform(self, kind: str, more: Any, values: list) -> Any:
+        """Run the program, or call a function of it."""
+        if kind == "run":
+            self.names = self.run()
+            return None
+        name, keywords = more
+        if name not in self.names:
+            raise NameError(f"name {name!r} is not defined")
+        return _call(self.names[name], keywords, values)
 
     @contextlib.contextmanager
     def _replacing(self, names: list[str]) -> Iterator[None]:
         """Hand over to the tests what they have put in place of these names."""
-
-        def function(name: str) -> Callable:
-            return lambda *arguments, **keywords: self.ask(
-                name, [*keywords], [*arguments, *keywords.values()]
-            )
-
         before = {name: getattr(REPLACEABLE[name], name) for name in names}
-        for name, place in REPLACEABLE.items():
-            if name in names:
-                setattr(place, name, function(name) if place is builtins else TestsStream(self.ask))
+        for name in names:
+            is_function = REPLACEABLE[name] is builtins
+            new = self._function(name) if is_function else TestsStream(self._function)
+            setattr(REPLACEABLE[name], name, new)
         try:
             yield
         finally:
             for name, value in before.items():
                 setattr(REPLACEABLE[name], name, value)
 
+    def _function(self, kind: str) -> Callable:
+        """A function that hands its arguments to the tests as a request of this kind."""
+        return lambda *arguments, **keywords: self.request(
+            kind, [*keywords], [*arguments, *keywords.values()]
+        )[0]
+
 
 class TestsStream(io.TextIOBase):
-    """A text stream of the tests, such as an `io.StringIO`, seen by the program."""
+    """A text stream of the tests, such as an `io.StringIO`, for the program."""
 
-    def __init__(self, ask: Callable[[str, list, list], Any]):
-        self._ask = ask
+    def __init__(self, function: Callable[[str], Callable]):
+        self.read, self.readline, self.write = map(function, ("read", "readline", "write"))
 
-    def read(self, size: int | None = -1) -> str:
-        return self._ask("read", [], [size])
 
-    def readline(self, size: int | None = -1) -> str:
-        return self._ask("readline", [], [size])
+def _call(function: Callable, keywords: list[str], values: list) -> Any:
+    """Call a function; the last of the values belong to these keywords."""
+    count = len(values) - len(keywords)
+    return function(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
 
-    def write(self, text: str) -> int:
-        return self._ask("write", [], [text])
+
+def _replaced() -> list[str]:
+    """The names of REPLACEABLE that are not what they were at the start."""
+    at_start = {**_FUNCTIONS, "stdin": sys.__stdin__, "stdout": sys.__stdout__}
+    return [name for name, place in REPLACEABLE.items() if getattr(place, name) != at_start[name]]
 
 
 def read_all(descriptor: int) -> bytes:

@@ -48,7 +48,8 @@ class Ran(NamedTuple):
     """What a program left when it ended.
 
     `exit`: its exit code, negative for a signal; `written`: the bytes of each output; `verdicts`:
-    the messages of its checker, None if the checker died; `late`: it was killed at a limit.
+    the messages of its checker, None if the checker died; `late`: it was killed at a limit; `used`:
+    what counts towards its limits; `wall_s`: all of its wall time.
     """
 
     exit: int
@@ -56,6 +57,7 @@ class Ran(NamedTuple):
     verdicts: list
     late: bool
     used: Times
+    wall_s: float
 
     def has_flooded(self) -> bool:
         """Whether an output has reached the limit on its length."""
@@ -266,9 +268,9 @@ class Slot:
             raise ZygoteDied("the checker could not be confined")
         if not ended["confined"]:
             raise ZygoteDied("a program could not be confined")
-        used = Times(ended["used_s"], max(0.0, clock.seconds() - ended["waited_s"]))
-        is_late = ended["late"] or not is_done
-        return Ran(ended["exit"], ends.written(), verdicts, is_late, used)
+        wall_s, is_late = clock.seconds(), ended["late"] or not is_done
+        used = Times(ended["used_s"], max(0.0, wall_s - ended["waited_s"]))
+        return Ran(ended["exit"], ends.written(), verdicts, is_late, used, wall_s)
 
     def _verdict(self) -> Any:
         """The next message of the checker; None if it has ended."""

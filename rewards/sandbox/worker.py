@@ -28,15 +28,13 @@ def serve_calls() -> None:
     source = _begin()
     module = ModuleType("solution")
     sys.modules["solution"] = module
-    server = link.Server(LINK, _flush)
+
+    def run() -> dict[str, Any]:
+        exec(compile(source, "<program>", "exec"), module.__dict__)
+        return module.__dict__
+
     with contextlib.suppress(link.LinkError):
-        try:
-            exec(compile(source, "<program>", "exec"), module.__dict__)
-        except BaseException as error:
-            server.send("error", None, [error])
-            _end(1)
-        server.tell("ready")
-        server.serve(module.__dict__)
+        link.Server(LINK, run, _flush).serve()
     _end(0)
 
 

@@ -1,0 +1,184 @@
+"""The types of values that go between tests and program, and how each is taken apart and built.
+
+    parts_of({1: "a"})                  # [1, "a"]
+    base_of(collections.Counter)        # Counter, which is built anew at the other end
+    base_of(enum.IntEnum)               # int
+    own_attributes(MyList, list)        # ["peek"], what MyList adds to list
+
+Promises: containers are read and filled by the functions of the built-in type. No method runs that
+the program has defined for a type of its own.
+"""
+
+import sys
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from types import WrapperDescriptorType
+from typing import Any
+
+DIGITS = 40_000  # the most hexadecimal digits of an integer
+HEAP_TYPE = 1 << 9  # the flag of types that are not static parts of an extension in C
+
+
+def _build_from(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
+    """Wrap `build` so that it takes a list of parts of exactly these types, else raises."""
+
+    def checked(parts: list) -> Any:
+        if tuple(map(type, parts)) != kinds:
+            raise ValueError(f"not the parts of {build.__name__}")
+        return build(*parts)
+
+    return checked
+
+
+def _integer(text: str) -> int:
+    if len(text) > DIGITS + 1:
+        raise ValueError(f"an integer of {len(text)} digits")
+    return int(text, 16)
+
+
+def _surrogates(text: str) -> str:
+    return bytes.fromhex(text).decode("utf-8", "surrogatepass")
+
+
+# Values that hold nothing which could change. Type: (tag, function to parts, function from parts).
+LEAVES: dict[type, tuple[str, Callable, Callable]] = {
+    bytes: ("b", lambda b: [b.hex()], _build_from((str,), bytes.fromhex)),
+    complex: ("c", lambda c: [c.real, c.imag], _build_from((float, float), complex)),
+    range: ("r", lambda r: [r.start, r.stop, r.step], _build_from((int, int, int), range)),
+    Fraction: ("q", lambda q: [q.numerator, q.denominator], _build_from((int, int), Fraction)),
+    Decimal: ("D", lambda d: [str(d)], _build_from((str,), Decimal)),
+    date: ("Y", lambda d: [d.isoformat()], _build_from((str,), date.fromisoformat)),
+    datetime: ("M", lambda d: [d.isoformat()], _build_from((str,), datetime.fromisoformat)),
+    time: ("H", lambda t: [t.isoformat()], _build_from((str,), time.fromisoformat)),
+    timezone: ("z", lambda zone: [zone.utcoffset(None)], _build_from((timedelta,), timezone)),
+    timedelta: (
+        "S", lambda d: [d.days, d.seconds, d.microseconds], _build_from((int, int, int), timedelta)
+    ),
+    type({}.keys()): ("k", list, lambda keys: dict.fromkeys(keys).keys()),
+    type({}.items()): ("i", list, lambda items: dict(items).items()),
+    type({}.values()): ("v", list, lambda values: dict(enumerate(values)).values()),
+}  # fmt: skip
+# Containers that cannot change, but may hold some that can: (type, tag).
+FROZEN: dict[type, str] = {tuple: "t", frozenset: "f"}
+# Containers that can change. What those in HEADS are made with is sent before their parts.
+CONTAINERS: dict[type, str] = {
+    list: "l", dict: "d", set: "s", deque: "Q", bytearray: "B", array: "a", Counter: "C",
+    OrderedDict: "O", defaultdict: "F",
+}  # fmt: skip
+HEADS: dict[type, Callable[[Any], Any]] = {
+    deque: lambda container: container.maxlen,
+    array: lambda container: container.typecode,
+    defaultdict: lambda container: container.default_factory,
+}
+# Types of which a subclass is sent as a plain value and the description of its type.
+ATOMS: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    Fraction: lambda value: Fraction(value._numerator, value._denominator),
+    Decimal: Decimal,
+}
+BASES = {base.__name__: base for base in (object, *FROZEN, *CONTAINERS, *ATOMS)}
+TYPES = BASES | {kind.__name__: kind for kind in (bool, type, *list(LEAVES)[:-3])}
+BUILDERS = {tag: build for tag, _, build in LEAVES.values()} | {
+    "n": _build_from((str,), _integer),
+    "u": _build_from((str,), _surrogates),
+    "T": _build_from((str,), TYPES.__getitem__),
+    "t": tuple,
+    "f": frozenset,
+}
+# Attributes of a type that mean nothing for a value which has arrived.
+UNSENT = frozenset(
+    """
+    __abstractmethods__ __annotate__ __annotations__ __class__ __class_getitem__ __copy__
+    __deepcopy__ __del__ __dict__ __dir__ __doc__ __firstlineno__ __getattribute__ __getnewargs__
+    __getnewargs_ex__ __getstate__ __init__ __init_subclass__ __match_args__ __module__ __new__
+    __orig_bases__ __parameters__ __qualname__ __reduce__ __reduce_ex__ __set_name__ __setstate__
+    __sizeof__ __slots__ __static_attributes__ __subclasshook__ __weakref__ _abc_impl
+    """.split()
+)
+
+
+def base_of(kind: type) -> type:
+    """The nearest of the BASES from which a type derives; `object` if it derives from no other."""
+    return next(base for base in kind.__mro__ if BASES.get(base.__name__) is base)
+
+
+def parts_of(container: Any) -> list:
+    """The parts of a container: of a dict its keys and values in turn."""
+    base = base_of(type(container))
+    if issubclass(base, dict):
+        return [part for pair in base.items(container) for part in pair]
+    return list(base.__iter__(container))
+
+
+def fill(container: Any, parts: list) -> None:
+    """Replace the content of a container by these parts."""
+    base = base_of(type(container))
+    if base is array:
+        array.__setitem__(container, slice(None), array(container.typecode, parts))
+        return
+    base.clear(container)
+    if issubclass(base, dict):
+        for key, item in zip(parts[::2], parts[1::2], strict=True):
+            base.__setitem__(container, key, item)
+    elif base is set:
+        set.update(container, parts)
+    else:
+        base.extend(container, parts)
+
+
+def new_container(base: type, kind: type, head: list) -> Any:
+    """An empty container of `kind`, which is `base` or derives from it; `head` as in HEADS."""
+    if base is array:
+        return array.__new__(kind, *head)
+    container = base.__new__(kind)
+    if base is deque:
+        deque.__init__(container, (), *head)
+    elif base is defaultdict:
+        defaultdict.__init__(container, *head)
+    return container
+
+
+def own_attributes(kind: type, base: type) -> list[str]:
+    """The names of what a type has that its built-in base has not, or has otherwise."""
+    owners: dict[str, type] = {}
+    for above in kind.__mro__:
+        for name in vars(above):
+            owners.setdefault(name, above)
+    # numpy.float64 derives from float and is written in C: it means the same as its base.
+    return sorted(
+        name
+        for name, owner in owners.items()
+        if owner not in base.__mro__
+        and name not in UNSENT
+        and (base is object or owner.__flags__ & HEAP_TYPE)
+    )
+
+
+_Named = namedtuple("_Named", "first")
+
+
+def fields_of(kind: type) -> list[str] | None:
+    """The names of a named tuple's fields; None if its type has anything else of its own."""
+    fields = vars(kind).get("_fields")
+    if type(fields) is not tuple or kind.__bases__ != (tuple,):
+        return None
+    code = getattr(vars(kind).get("__repr__"), "__code__", None)
+    has_more = not vars(kind).keys() <= {*vars(_Named), *fields, *UNSENT}
+    return None if has_more or code is not _Named.__repr__.__code__ else list(fields)
+
+
+def is_iterator(kind: type) -> bool:
+    """Whether a type is an iterator of Python itself, such as a generator; files are none."""
+    is_built_in = isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
+    return is_built_in and kind.__module__ != "_io"
+
+
+_HELD_ONCE = {0: []}
+HELD_ONCE = sys.getrefcount(_HELD_ONCE[0])  # the count of an object that only a dict holds
