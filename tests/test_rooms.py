@@ -62,10 +62,17 @@ BUDGET = {
     "recipes/math_code": 250,
     "recipes/number_count": 150,
     "rewards": 3550,
+<<<<<<< HEAD
     "rewards/latex": 1400,
     "rewards/sandbox": 2500,
     "scripts": 950,
     "tests": 14550,
+=======
+    "rewards/latex": 1300,
+    "rewards/sandbox": 2900,
+    "scripts": 950,
+    "tests": 14600,
+>>>>>>> 29da738 (Raise the sandbox's budget for values with identity, patched input and print, and waits for a busy core)
 }
 
 
