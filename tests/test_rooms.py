@@ -61,18 +61,11 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 3550,
-<<<<<<< HEAD
+    "rewards": 3600,
     "rewards/latex": 1400,
-    "rewards/sandbox": 2500,
-    "scripts": 950,
-    "tests": 14550,
-=======
-    "rewards/latex": 1300,
     "rewards/sandbox": 2900,
     "scripts": 950,
-    "tests": 14600,
->>>>>>> 29da738 (Raise the sandbox's budget for values with identity, patched input and print, and waits for a busy core)
+    "tests": 14650,
 }
 
 
