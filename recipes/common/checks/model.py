@@ -18,6 +18,7 @@ from transformers.integrations import deepspeed
 from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
 
+from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
@@ -46,10 +47,13 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
             raise ValueError("it is a LoRA adapter; merge it into its base model.")
         remote = bool(args.training["trust_remote_code"])
         config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
+        built = None
         if getattr(config, "quantization_config", None) is None:  # else packed, with other names
-            check_weights(folder, config, args)
+            built = check_weights(folder, config, args)
         tokenizer = load_tokenizer(folder, None, remote, args.training["chat_template_path"])
-        check_reading(tokenizer, config, args.training, rows)
+        longest = check_reading(tokenizer, config, args.training, rows)
+        if built is not None:
+            args.notes += memory_note(built, args.training, args.model["dtype"], longest)
 
 
 def check_reward_model(name: str) -> None:
@@ -97,8 +101,11 @@ def check_absent(name: str) -> None:
 # --------------------------------------------------------------------------- weights
 
 
-def check_weights(folder: Path, config: Any, args: Arguments) -> None:
-    """Raise ValueError if some weights would start at random, or if LoRA finds no target."""
+def check_weights(folder: Path, config: Any, args: Arguments) -> PreTrainedModel:
+    """Return the model on the meta device, with its LoRA.
+
+    Raises ValueError if some weights would start at random, or if LoRA finds no target.
+    """
     if not config.architectures:
         raise ValueError("its config.json names no architectures: TRL knows not what to build.")
     kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
@@ -132,6 +139,7 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
         )
     if args.model["use_peft"]:
         check_lora(built, args.model)
+    return built
 
 
 def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
@@ -164,8 +172,11 @@ def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
 # --------------------------------------------------------------------------- reading
 
 
-def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> None:
-    """Raise ValueError if the tokenizer, its chat template or the context does not fit the rows."""
+def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> int:
+    """Return the tokens of the longest prompt.
+
+    Raises ValueError if the tokenizer, its chat template or the context does not fit the rows.
+    """
     if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
         raise ValueError(
             "its tokenizer has neither an end token nor a pad token; set eos_token in "
@@ -195,3 +206,4 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"{longest}, and max_completion_length is {asked}: set it to at most "
             f"{max(room - longest, 0)}, or shorten the prompts."
         )
+    return longest

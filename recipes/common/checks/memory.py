@@ -1,0 +1,104 @@
+"""Estimate the memory of an update, and name the micro batch that fits into this machine."""
+
+import os
+from typing import Any
+
+import psutil
+import torch
+from transformers import PreTrainedModel
+
+from recipes.common.training.completion import VOCABULARY_PART
+from recipes.common.training.engine import asked_engine
+from recipes.common.utils.machine import fastest_dtype
+
+PROCESS = 0.55e9  # bytes of Python and the packages
+LOGIT_COPIES = 9  # float32 tensors of one part of the logits, in the backward pass
+TRITON_PART = 32768  # words of the vocabulary at a time, on an accelerator
+
+
+def memory_note(
+    model: PreTrainedModel,
+    training: dict[str, Any],
+    dtype: str | None,
+    prompt_tokens: int,
+    free: float | None = None,
+) -> list[str]:
+    """A note if an update needs more memory than is free; none for an engine that shards.
+
+    Args:
+        model: the model to train, on the meta device, with its adapter.
+        training: the settings of GRPOConfig.
+        dtype: the setting of that name; None is float32.
+        prompt_tokens: the length of the longest prompt.
+        free: bytes that one process may use; by default what this machine has.
+    """
+    if asked_engine() not in ("one process", "DDP"):
+        return []
+    free = _free_bytes() if free is None else free
+    asked = training["per_device_train_batch_size"]
+    needs = {
+        completions: update_bytes(model, training, dtype, prompt_tokens, completions)
+        for completions in range(asked, 0, -1)
+        if asked % completions == 0
+    }
+    if needs[asked] <= free:
+        return []
+    fitting = next((completions for completions in needs if needs[completions] <= free), None)
+    remedy = f"per_device_train_batch_size {fitting} needs {needs.get(fitting, 0) / 1e9:.1f} GB"
+    if fitting is None:
+        remedy = f"a single completion needs {needs[1] / 1e9:.1f} GB"
+    return [
+        f"memory: an update of {asked} completions of {training['max_completion_length']} tokens "
+        f"(a vocabulary of {model.config.get_text_config().vocab_size:,} words) needs about "
+        f"{needs[asked] / 1e9:.1f} GB in a process, and {free / 1e9:.1f} GB are free: {remedy}; "
+        "raise gradient_accumulation_steps as much."
+    ]
+
+
+def update_bytes(
+    model: PreTrainedModel,
+    training: dict[str, Any],
+    dtype: str | None,
+    prompt_tokens: int,
+    completions: int,
+) -> float:
+    """Estimate the peak of one process in bytes, for a micro batch of so many completions.
+
+    Measured with Qwen2.5-Coder-0.5B in bfloat16 on a CPU, LoRA, shared prompts of 228 tokens and
+    completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16.
+    """
+    config = model.config.get_text_config()
+    half = (
+        fastest_dtype()[0] == "bfloat16" if dtype == "fastest" else dtype not in ("float32", None)
+    )
+    size = 2 if half else 4
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    copies = 2 if training["beta"] and trained == model.num_parameters() else 1  # the reference
+    weights = copies * size * model.num_parameters() + 12 * trained  # gradient, Adam
+
+    prompts = completions
+    if training["share_prompts"] and not training["gradient_checkpointing"]:
+        prompts = -(-completions // training["num_generations"])
+    written = completions * training["max_completion_length"]
+    tokens = written + prompts * prompt_tokens
+    part = TRITON_PART if torch.accelerator.is_available() else VOCABULARY_PART
+    logits = written * min(part, config.vocab_size) * 4 * LOGIT_COPIES
+    # What a layer keeps of a token: four tensors of the MLP, eight others, norms in float32.
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    layer = size * (4 * inner + 8 * config.hidden_size) + 12 * config.hidden_size
+    layers = config.num_hidden_layers * layer
+    if training["gradient_checkpointing"]:
+        layers = config.num_hidden_layers * size * config.hidden_size + layer
+    # Each completion has keys and values of its prompt, as many heads as queries.
+    context = completions * (prompt_tokens + training["max_completion_length"])
+    attention = 2 * size * config.hidden_size * context * config.num_hidden_layers
+    if training["gradient_checkpointing"]:
+        attention /= config.num_hidden_layers
+    return PROCESS + weights + logits + tokens * layers + attention
+
+
+def _free_bytes() -> float:
+    """The free memory of one process: of the accelerator, or its part of the machine's."""
+    if torch.cuda.is_available():
+        return torch.cuda.mem_get_info()[0]
+    return psutil.virtual_memory().available / int(os.environ.get("LOCAL_WORLD_SIZE", 1))

@@ -1,0 +1,53 @@
+"""The estimate of an update's memory is what was measured, and a note names what fits."""
+
+import pytest
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from recipes.common.checks.memory import memory_note, update_bytes
+
+TRAINING = {
+    "per_device_train_batch_size": 16,
+    "num_generations": 8,
+    "max_completion_length": 160,
+    "share_prompts": True,
+    "gradient_checkpointing": False,
+    "beta": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def qwen() -> Qwen2ForCausalLM:
+    """A model of the shape of Qwen2.5-Coder-0.5B with untied embeddings, without memory."""
+    config = Qwen2Config(
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+    )
+    with torch.device("meta"):
+        model = Qwen2ForCausalLM(config)
+        lora = LoraConfig(r=16, target_modules=["q_proj", "v_proj", "down_proj"])
+        return inject_adapter_in_model(lora, model)
+
+
+@pytest.mark.parametrize(("completions", "gibibytes"), [(8, 4.37), (16, 7.05)])
+def test_the_estimate_is_within_a_tenth_of_what_was_measured(qwen, completions, gibibytes):
+    estimated = update_bytes(qwen, TRAINING, "bfloat16", 228, completions)
+    assert estimated / 2**30 == pytest.approx(gibibytes, rel=0.1)
+
+
+def test_a_note_names_the_micro_batch_that_fits(qwen, monkeypatch):
+    for name in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
+        monkeypatch.delenv(name, raising=False)
+    assert memory_note(qwen, TRAINING, "bfloat16", 228, free=8e9) == []
+    (note,) = memory_note(qwen, TRAINING, "bfloat16", 228, free=6e9)
+    assert "16 completions of 160 tokens (a vocabulary of 151,936 words)" in note
+    assert "6.0 GB are free: per_device_train_batch_size 8 needs" in note
+    (note,) = memory_note(qwen, TRAINING, "bfloat16", 228, free=1e9)
+    assert "a single completion needs" in note
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert memory_note(qwen, TRAINING, "bfloat16", 228, free=6e9) == []
