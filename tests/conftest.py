@@ -18,12 +18,19 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 import torch
 import yaml
 
+OWN_TARGET = ("vllm", "slurm", "install")
 LONGEST = ("test_launch", "test_faults", "test_training", "test_two_nodes", "test_sandbox_pool")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, as a file goes to one of two processes (Makefile)."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, as a file goes to one of two processes (Makefile); what has a target
+    of its own is skipped elsewhere, with that as the reason.
+    """
     items.sort(key=lambda item: item.path.stem not in LONGEST)
+    for item in items:
+        for name in OWN_TARGET:
+            if item.get_closest_marker(name) and name not in config.option.markexpr:
+                item.add_marker(pytest.mark.skip(reason=f"`make test-{name}` runs it"))
 
 
 @pytest.fixture(scope="session")

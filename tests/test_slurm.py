@@ -12,14 +12,17 @@ STAND_INS = {
     "scontrol": '[ "$1" = show ] && printf "alpha\\nbeta\\n" || echo "$@" >> "$SEEN/scontrol"',
     # Two nodes, one after the other: what `srun` starts side by side.
     "srun": 'shift; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@" || exit; done',
-    "accelerate": 'printf "%s\\n" "$@" > "$SEEN/node-$SLURM_NODEID"; eval "$THEN"',
+    "accelerate": (
+        'printf "%s\\n" "$@" "$SRUN_CPUS_PER_TASK" > "$SEEN/node-$SLURM_NODEID"; eval "$THEN"'
+    ),
     "scancel": 'echo "$@" >> "$SEEN/scancel"; touch "$SEEN/stop"',
 }
 JOB = {
     "SLURM_JOB_ID": "31",
     "SLURM_JOB_NODELIST": "x",
     "SLURM_NNODES": "2",
-    "SLURM_GPUS_ON_NODE": "4",
+    "SLURM_CPUS_PER_TASK": "16",
+    "SLURM_GPUS_PER_NODE": "a100:4",
 }
 SAVES = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
 
@@ -33,25 +36,28 @@ def slurm(tmp_path):
         (commands / name).write_text(f"#!/bin/bash\n{body}\n")
         (commands / name).chmod(0o755)
 
-    def start(*words, then="true"):
+    def start(*words, then="true", **job):
         script = ["bash", ROOT / "scripts/slurm/train.sbatch", *words]
         env = {"PATH": f"{commands}:{os.environ['PATH']}", "SEEN": str(tmp_path), "THEN": then}
         options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(script, env={**env, **JOB}, **options)
+        return subprocess.Popen(script, env={**env, **JOB, **job}, **options)
 
     return start
 
 
-def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(slurm, tmp_path):
+@pytest.mark.parametrize(("job", "processes"), [({}, "8"), ({"SLURM_GPUS_ON_NODE": "2"}, "4")])
+def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(
+    job, processes, slurm, tmp_path
+):
     recipe = ["recipes/x/train.py", "--config", "my run.yaml"]
-    assert slurm("zero2.yaml", *recipe).wait(timeout=20) == 0
+    assert slurm("zero2.yaml", *recipe, **job).wait(timeout=20) == 0
     for rank in ("0", "1"):
         first, *words = (tmp_path / f"node-{rank}").read_text().splitlines()
         options = dict(zip(words[:16:2], words[1:16:2], strict=True))
         assert (first, options["--config_file"]) == ("launch", "zero2.yaml")
-        assert (options["--num_machines"], options["--num_processes"]) == ("2", "8")
+        assert (options["--num_machines"], options["--num_processes"]) == ("2", processes)
         assert (options["--machine_rank"], options["--main_process_ip"]) == (rank, "alpha")
-        assert words[-5:] == [*recipe, "--ddp_timeout", "600"]
+        assert words[-6:] == [*recipe, "--ddp_timeout", "600", "16"]  # and the cores of a step
 
 
 def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(

@@ -71,6 +71,9 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
                      or (s.use_vllm and s.vllm_tensor_parallel_size > 1))),
      "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "
      "all of them. Use DDP, ZeRO-1 or ZeRO-2, or one process."),
+    (lambda s: s.use_vllm and s.vllm_mode == "server" and s.use_cpu,
+     "vllm_mode is server, and TRL sends the weights to a vLLM server from a GPU only. On a CPU "
+     "use vllm_mode: colocate, or no vLLM."),
     # A gated reward, normalised over the right answers only, would give a wrong answer their mean.
     (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
      "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),

@@ -35,6 +35,7 @@ from recipes.common.training.completion import (
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
+from recipes.common.training.vllm import vllm_in_training_dtype
 from rewards.boundary import contained
 from rewards.contract import Reward, at_once, reward_of
 
@@ -157,23 +158,24 @@ class GRPOTrainer(trl.GRPOTrainer):
         if args.reward_weights:
             args.reward_weights = [weight for reward, weight in weighted if reward.kind != "step"]
 
-        super().__init__(
-            model=model,
-            # TRL loads and calls a reward model itself.
-            reward_funcs=[reward.call if reward.is_model else reward for reward in outcomes],
-            args=args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            reward_processing_classes=reward_processing_classes,
-            callbacks=callbacks,
-            optimizers=optimizers,
-            quantization_config=quantization_config,
-            peft_config=peft_config,
-            tools=tools,
-            rollout_func=rollout_func,
-            environment_factory=environment_factory,
-        )
+        with vllm_in_training_dtype(self):
+            super().__init__(
+                model=model,
+                # TRL loads and calls a reward model itself.
+                reward_funcs=[reward.call if reward.is_model else reward for reward in outcomes],
+                args=args,
+                train_dataset=train_dataset,
+                eval_dataset=eval_dataset,
+                processing_class=processing_class,
+                reward_processing_classes=reward_processing_classes,
+                callbacks=callbacks,
+                optimizers=optimizers,
+                quantization_config=quantization_config,
+                peft_config=peft_config,
+                tools=tools,
+                rollout_func=rollout_func,
+                environment_factory=environment_factory,
+            )
         if self.environment_factories:  # replace the rewards that TRL added for get_reward
             kinds = dict.fromkeys(type(pool[0]) for pool in self._environment_pool.values())
             scoring = [kind for kind in kinds if hasattr(kind, "get_reward")]

@@ -15,8 +15,8 @@ CHAT_TEMPLATE = (
 SPECIAL = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
-def build_tiny_model(folder: Path, seed: int = 0) -> Path:
-    """Save the model and its tokenizer in `folder` and return it."""
+def build_tiny_model(folder: Path, seed: int = 0, head_dim: int = 8) -> Path:
+    """Save the model and its tokenizer in `folder` and return it; vLLM needs a head_dim of 32."""
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(SPECIAL + symbols)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -36,6 +36,7 @@ def build_tiny_model(folder: Path, seed: int = 0) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
+        head_dim=head_dim,
         max_position_embeddings=4096,
         initializer_range=0.6,  # large, so that what it writes depends on the prompt
         pad_token_id=0,

@@ -38,6 +38,7 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.callbacks import generation_period
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.tools import tools_of
+from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors, true_messages
 from recipes.common.utils.screen import OF_A_LAUNCHER, announce
 from recipes.common.utils.secrets import hide_secrets, is_secret
@@ -141,6 +142,9 @@ def build(result: Preflight, problems: list[str]) -> None:
     if result.training and result.model:
         check_packages(result.training, result.model, problems)
         check_accounts(result.training, problems)
+        if result.training.use_vllm:
+            with collect_errors(problems, "use_vllm"):
+                args.notes += notes_on_vllm(result.training, result.model.dtype)
         with collect_errors(problems, "optim, optim_args and lr_scheduler"):
             build_optimizer(result.training)
 
@@ -159,10 +163,9 @@ def build_optimizer(training: GRPOConfig) -> None:
 
 def check_packages(training: GRPOConfig, model: ModelConfig, problems: list[str]) -> None:
     """Import the packages that the settings need; add a problem for each that fails."""
-    for setting, package in (("use_vllm", "vllm"), ("use_liger_kernel", "liger_kernel")):
-        if getattr(training, setting):
-            with collect_errors(problems, setting):
-                importlib.import_module(package)
+    if training.use_liger_kernel:
+        with collect_errors(problems, "use_liger_kernel"):
+            importlib.import_module("liger_kernel")
     with collect_errors(problems, "load_in_4bit, load_in_8bit"):
         if config := get_quantization_config(model):
             AutoHfQuantizer.from_config(config).validate_environment(device_map=None)
