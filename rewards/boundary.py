@@ -88,7 +88,7 @@ def _random_states() -> dict[str, Any]:
         torch = sys.modules["torch"]
         states["torch"] = torch.get_rng_state()
         if torch.cuda.is_initialized():
-            states["cuda"] = torch.cuda.get_rng_state_all()
+            states["cuda"] = torch.cuda.get_rng_state()
     return states
 
 
@@ -99,7 +99,7 @@ def _restore(states: dict[str, Any]) -> None:
     if "torch" in states:
         sys.modules["torch"].set_rng_state(states["torch"])
     if "cuda" in states:
-        sys.modules["torch"].cuda.set_rng_state_all(states["cuda"])
+        sys.modules["torch"].cuda.set_rng_state(states["cuda"])
 
 
 def describe(error: BaseException) -> str:
@@ -113,7 +113,7 @@ def describe(error: BaseException) -> str:
         if not frame.filename.startswith((_STANDARD_LIBRARY, *_CALLERS))
         and "site-packages" not in frame.filename
     ]
-    return f"{type(error).__name__}: {error}{places[-1] if places else ''}"
+    return f"{type(error).__name__}: {str(error)[:500]}{places[-1] if places else ''}"
 
 
 # --- Rewards

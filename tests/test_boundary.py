@@ -272,13 +272,15 @@ def test_an_answer_that_no_reader_can_take_is_wrong_and_a_gold_is_ungraded():
     assert read_each(float, ["1.5", "one"]) == [1.5, None]
 
 
-def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one():
+def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one(caplog):
     def reads(row, text):
         return {"right": bool(text) and float(text) == float(row["answer"])}
 
     assert measure_or_fail(reads, ROW, "18") == ({"right": True}, None)
     outcome, failure = measure_or_fail(reads, ROW, "eighteen")
     assert outcome == {"right": False} and failure.startswith("ValueError: could not convert")
+    measure_or_fail(reads, ROW, "nineteen")
+    assert caplog.messages == [f"metric 'reads' failed on a completion: {failure}"]  # once
     outcome, failure = measure_or_fail(reads, {}, "18")
     assert (outcome, failure[:8]) == ({"right": False}, "KeyError")
     assert measure_or_fail(lambda row, text: row["gone"], ROW, "18")[0] == {}

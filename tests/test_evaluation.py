@@ -1,5 +1,6 @@
 """Before and after: the same rows and decoding, row by row, whatever the number of processes."""
 
+import asyncio
 import random
 from types import SimpleNamespace
 
@@ -106,6 +107,21 @@ def test_the_metric_reads_a_completion_before_any_reward_and_no_reward_reaches_t
         ]
         assert [completion for completion, _ in found] == seen
         assert not any(metrics["lenient"] for _, metrics in found)
+
+
+@pytest.mark.slow
+def test_an_async_reward_runs_on_one_event_loop_in_evaluation_and_training(model, tmp_path):
+    loops = set()
+
+    async def later(completions, **kwargs):
+        loops.add(asyncio.get_running_loop())
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    args = GRPOConfig(output_dir=str(tmp_path), **{**TINY, "max_completion_length": 8})
+    trainer = GRPOTrainer(str(model), later, args, Dataset.from_list(ROWS))
+    before = evaluate(trainer, ROWS, answer_metric)
+    trainer.train()
+    assert before[0]["rewards"]["later"] > 0.0 and len(loops) == 1
 
 
 def test_a_completion_is_what_the_model_writes_greedily_after_the_templated_prompt_alone(trainer):

@@ -217,6 +217,17 @@ def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
     assert not any(logged) or logged[0] == {"metrics/right": 0.5, "push/right": 1.0}
 
 
+def test_a_run_whose_metric_gives_nothing_resumes_without_the_rows_of_step_0(tmp_path):
+    trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path)))
+    state = TrainerState(global_step=2, is_world_process_zero=True)
+    for metric in (lambda row, text: {}, lambda row, text: row["gone"]):
+        Watch(trainer, [{"answer": "a"}], metric, None, None).on_train_begin(None, state, None)
+    with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
+        Watch(trainer, [{"answer": "a"}], answer_metric, None, None).on_train_begin(
+            None, state, None
+        )
+
+
 RISING = [0.1 * step for step in range(12)]
 # A run of recipes/number_count/hack.yaml.
 FARMED = [-0.18, -0.17, -0.2, -0.19, -0.16, -0.1, -0.11, -0.09, -0.18, -0.19, -0.14, -0.08]

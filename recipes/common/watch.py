@@ -110,6 +110,8 @@ class Watch(TrainerCallback):
             self.evaluate_held_out(files.BEFORE)
             self.evaluate_validation()
         elif is_main and self.rows and not (self.folder / files.BEFORE).is_file():
+            if not measure_or_fail(self.metric, self.rows[0], "")[0]:
+                return  # a metric that gives nothing: no rows were written before training
             raise ValueError(
                 f"{self.folder / files.BEFORE} is missing: training resumes at step {step}, and "
                 "the model of step 0 was not evaluated. Train from step 0, with `watch`."

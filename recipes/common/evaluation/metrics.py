@@ -4,7 +4,6 @@
 run with such a reward the metric is not independent evidence, and the verdict says so.
 """
 
-import functools
 import logging
 from collections.abc import Callable
 
@@ -21,29 +20,28 @@ Measured = tuple[dict[str, bool], str | None]  # what a metric gives, and how it
 logger = logging.getLogger(__name__)
 
 
+_shown: set[tuple[str, type]] = set()  # failures of which a warning was logged
+
+
 def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
     """The metrics of a completion, and what went wrong if the metric failed, else None.
 
     Where the metric fails on the completion and not on an empty one, the completion is at fault and
-    counts as an empty one: wrong. Where it fails on both, there are no metrics. A failure is shown
-    once.
+    counts as an empty one: wrong. Where it fails on both, there are no metrics. A warning shows the
+    first failure of each type.
     """
     try:
         return measure(metric, row, text), None
     except (Exception, SystemExit) as error:
-        failure = describe(error)
+        kind, failure = type(error), describe(error)
     name = getattr(metric, "__name__", type(metric).__name__)
-    _warn_once(f"metric {name!r} failed on a completion: {failure}")
+    if (name, kind) not in _shown:
+        _shown.add((name, kind))
+        logger.warning(f"metric {name!r} failed on a completion: {failure}")
     try:
         return measure(metric, row, ""), failure
     except (Exception, SystemExit):
         return {}, failure
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    """Log a warning, once for each message."""
-    logger.warning(message)
 
 
 def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
