@@ -22,7 +22,7 @@ class Length:
 
     __name__ = "length"
     kind = "shaping"
-    farmable = "any text of about the target length earns it, so gate it by a verifier"
+    farmable = "any text of about the target length earns it: count it only with a right answer"
 
     def __init__(self, target: int, tolerance: int = 0):
         if target < 1 or tolerance < 0:

@@ -230,9 +230,9 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
     assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
     old, new = before[5:], after[5:]
     head, strict, *_, reward = comparison(summarize(old), summarize(new), compare(old, new))
-    assert head == ["5 held-out rows, greedy", "before", "after", "change", "McNemar p"]
+    assert head == ["5 test questions, greedy", "before", "after", "change", "McNemar p"]
     cells = ["0.0 % (0-43)", "80.0 % (38-96)", "+80.0 pt", "0.12"]
-    assert strict == ["strict (format + answer)", *cells]
+    assert strict == ["correct in format", *cells]
     assert reward == ["r, mean", "0.00", "0.00", "+0.00"]
     assert comparison(summarize(old), None, None)[1] == strict[:2]
     with pytest.raises(ValueError, match="same rows"):

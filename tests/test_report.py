@@ -108,7 +108,7 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
         add_line(folder, {"step": step, "metrics": {"strict": outcomes, "lenient": outcomes}})
     text = page_of(folder)
     opening = text[text.index("<h1>") : text.index('<section id="rows">')]
-    parts = ('<p class="verdict">', "6 steps in 1.5 minutes.", '<th scope="row">strict', "<figure>")
+    parts = ('<p class="verdict">', "6 steps in 1.5 minutes.", '"row">correct in', "<figure>")
     places = [opening.index(part) for part in parts]
     assert places == sorted(places)
     assert "eld-out strict" in opening, "the metric that the held-out rows have, too"
@@ -116,7 +116,7 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
     assert metrics == ["lenient", "strict"], "the independent one first"
     assert re.findall(r'aria-label="(.*?)"', opening) == ["0 at step 0, 0.5 at step 6"]
     cells = ["50.0 %\n(15-85)", "50.0 %\n(15-85)", "+0.0 pt", "1"]
-    assert rows_of(text, "results")[1] == ["strict (format + answer)", *cells]
+    assert rows_of(text, "results")[1] == ["correct in format", *cells]
 
 
 def test_held_out_rows_are_counted_by_what_became_of_them_and_shown_with_both_texts(tmp_path):

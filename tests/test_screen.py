@@ -29,7 +29,7 @@ def step_line(capsys, step: int, **logs) -> str:
     callback = StepLineCallback()
     state = SimpleNamespace(global_step=1, max_steps=10, is_world_process_zero=True)
     callback.on_train_begin(None, state, None)
-    callback.start = (1, time.monotonic() - 6.0)
+    callback.first_step, callback.started = 1, time.monotonic() - 6.0
     state.global_step = step
     capsys.readouterr()
     callback.on_log(None, state, None, {**STEP, **logs})
@@ -38,10 +38,10 @@ def step_line(capsys, step: int, **logs) -> str:
 
 def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
     line = "step 4/10  reward 0.50 = right 0.25 + short 0.25  length 20  truncated 50 %"
-    line += "  groups that teach 25 % (by the verifier 25 %)  2.0 s, 0:00:12 left\n"
+    line += "  groups that teach 25 % (by correctness 25 %)  2.0 s, 0:00:12 left\n"
     assert step_line(capsys, 4) == line
     lost = {"completions/voided": 0.125, "groups/without_spread": 1.0}
-    end = "  voided 12 %  the rewards taught nothing  2.0 s\n"
+    end = "  left out 12 %  the rewards taught nothing  2.0 s\n"
     assert step_line(capsys, 10, **lost).endswith(end)
 
 

@@ -160,7 +160,7 @@ def test_lora_leaves_an_adapter_that_has_learnt_and_the_script_evaluates_as_the_
         "--output": tmp_path / "rows.jsonl",
     }
     words = [str(word) for option in options.items() for word in option]
-    assert "6 held-out rows" in run([sys.executable, "scripts/evaluate_model.py", *words])
+    assert "6 test questions" in run([sys.executable, "scripts/evaluate_model.py", *words])
     alone, (_, within) = read_rows(tmp_path / "rows.jsonl"), read_evaluation(folder)
     for column in ("completion", "metrics"):
         assert [row[column] for row in alone] == [row[column] for row in within]

@@ -258,5 +258,5 @@ def test_a_reward_that_rises_and_pushes_the_independent_metric_down_is_named_onc
         }  # fmt: skip
         state.log_history.append({**logs, "step": step})
         watched.on_log(args, state, None, logs)
-    named = "warning: the reward rises and pushes lenient down: push/lenient is between -0.300 and"
+    named = "warning: the reward rises and pulls correct answer down: push/lenient is between -0.3"
     assert capsys.readouterr().out.count(named) == times

@@ -57,7 +57,7 @@ class RecipeArguments:
     example: list[str] = setting([], "Shown before each question: a question, its completion.")
     only_rows: str | None = setting(None, "Train on these rows, as probe.py --keep writes them.")
     num_train_rows: int | None = setting(None, "Use so many training rows; default all.")
-    num_eval_rows: int = setting(128, "Held-out rows evaluated before and after; 0 for none.")
+    num_eval_rows: int = setting(128, "Test questions, asked before and after; 0 for none.")
     num_eval_samples: int = setting(0, "So many samples of a row, besides its greedy answer.")
     num_validation_rows: int = setting(64, "With eval_strategy: rows held back for the curve.")
     metric_steps: int = setting(1, "Apply the metric in training every so many steps; 0: never.")

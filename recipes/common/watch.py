@@ -39,6 +39,7 @@ from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
+from recipes.common.utils.tables import in_words
 from rewards import reward_of
 from rewards.text import completion_text
 
@@ -151,7 +152,7 @@ class Watch(TrainerCallback):
         if not any(row["metrics"] for row in evaluated):
             self.rows = []
             if is_main:
-                print("warning: the metric gives nothing for any held-out row.", flush=True)
+                print("warning: the metric gives nothing for any test question.", flush=True)
         elif is_main:
             files.write_rows(self.folder / file, evaluated)
             if file == files.BEFORE:
@@ -231,10 +232,11 @@ class Watch(TrainerCallback):
             if len(latest) == FEWEST_STEPS and fmean(latest) > fmean(first):
                 self.warned.add(name)
                 print(
-                    f"warning: the reward rises and pushes {name} down: push/{name} is between "
-                    f"{logs[f'push/{name}_low']:+.3f} and {high:+.3f} over the last logged steps "
+                    f"warning: the reward rises and pulls {in_words(name)} down: push/{name} is "
+                    f"between {logs[f'push/{name}_low']:+.3f} and {high:+.3f} over the last steps "
                     "(95 %, all looks of the run allowed for). What it pays for is not what is "
-                    "asked for: read the latest completions, and try scripts/audit_rewards.py.",
+                    "asked for: read the latest completions, and try the cheat test, "
+                    "scripts/audit_rewards.py.",
                     flush=True,
                 )
 

@@ -329,7 +329,7 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
     args, notes = result.args, result.args.notes
     for kind, words in (
         (UNDECLARED, "undeclared, so that no promise is checked; set .kind and .full under it"),
-        ("model", "of the kind model, which neither preflight nor the audit call"),
+        ("model", "of the kind model, which neither preflight nor the cheat test call"),
     ):
         if names := [reward.name for reward in result.rewards if reward.kind == kind]:
             notes.append(f"{', '.join(names)}: {words}")

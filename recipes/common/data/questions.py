@@ -40,7 +40,7 @@ class QuestionArguments(RecipeArguments):
     dataset_config: str | None = setting(None, "Configuration of a Hub data set.")
     dataset_train_split: str = setting("train", "The split of the training rows.")
     dataset_test_split: str | None = setting(
-        "test", "The split of the held-out rows; null: one training row in 8."
+        "test", "The split of the test questions; null: one training row in 8."
     )
     question_column: str = setting(
         "question", "The column of the question, or a path to it: data.question."

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from recipes.common.utils.stats import mcnemar_p, wilson_interval
-from recipes.common.utils.tables import format_table, percent, points, share_and_span
+from recipes.common.utils.tables import format_table, in_words, percent, points, share_and_span
 
 # The verdict uses the first of these that a recipe has: the one that its rewards see the least.
 INDEPENDENT = ("lenient", "hidden", "tests", "prose")
-MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format": " (as asked)"}
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -120,14 +119,14 @@ def comparison(
     samples at the training temperature, and rewards.
     """
     stages = [before] if after is None else [before, after]
-    head = [f"{before['n']} held-out rows, greedy", "before", "after", "change", "McNemar p"]
+    head = [f"{before['n']} test questions, greedy", "before", "after", "change", "McNemar p"]
     table = [head[: 2 if after is None else 5]]
     for name, value in before.items():
         if isinstance(value, dict) and "share" in value:
             cells = [share_and_span(**stage[name]) for stage in stages if name in stage]
             if len(cells) == 2:
                 cells += [points(after[name]["share"] - value["share"]), f"{p[name]:.2g}"]
-            table.append([name + MEANING.get(name, ""), *cells])
+            table.append([in_words(name), *cells])
     means = [_means(stage) for stage in stages]
     for label in dict.fromkeys(label for of_stage in means for label in of_stage):
         is_share = label.endswith("%")
@@ -146,7 +145,9 @@ def comparison(
 def _means(summary: dict[str, Any]) -> dict[str, float | None]:
     means = {"truncated, %": summary["truncated"], "mean length (tokens)": summary["mean_length"]}
     means |= {f"turns: {kind}, %": share for kind, share in summary.get("turns", {}).items()}
-    means |= {f"{name}, sampled, %": share for name, share in summary.get("sampled", {}).items()}
+    means |= {
+        f"{in_words(name)}, sampled, %": share for name, share in summary.get("sampled", {}).items()
+    }
     return means | {f"{name}, mean": value for name, value in summary["rewards"].items()}
 
 

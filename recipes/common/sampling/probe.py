@@ -30,7 +30,7 @@ from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
-from recipes.common.utils.tables import format_table, percent
+from recipes.common.utils.tables import format_table, in_words, percent
 from rewards import Reward
 from rewards.contract import total
 from rewards.text import completion_text
@@ -261,7 +261,10 @@ def verdict(scored: pd.DataFrame, figures: pd.DataFrame, groups_a_step: float) -
     alike = answers.groupby("task")["without"].min() == 1.0
     if alike.any():
         tasks = ", ".join(alike.index[alike])
-        return False, f"only the form of an answer: no verifier tells completions of {tasks} apart"
+        return (
+            False,
+            f"only the form of an answer: no correctness reward tells completions of {tasks} apart",
+        )
     return True, f"enough to learn from: {words}"
 
 
@@ -284,7 +287,7 @@ def report(
         )
     for metric, by_reward in pushed.items():
         words = ", ".join(f"{name} {value:+.2f}" for name, value in by_reward.items())
-        lines.append(f"  Push on {metric} by each reward alone: {words}")
+        lines.append(f"  Pull on {in_words(metric)} by each reward alone: {words}")
     return "\n".join(lines)
 
 

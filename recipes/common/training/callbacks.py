@@ -19,7 +19,7 @@ from trl import GRPOTrainer
 
 from recipes.common.utils.run_files import MINUTES, read_json, write_json
 from recipes.common.utils.screen import announce
-from recipes.common.utils.tables import percent
+from recipes.common.utils.tables import in_words, percent
 
 IDLE_STEPS = 10  # logged steps over which the share of groups without spread is averaged
 
@@ -169,7 +169,7 @@ class StepLineCallback(TrainerCallback):
         }
         if values:
             length = f"length {_number(values.pop('mean_length'), 0)}"
-            shares = [f"{name} {100 * value:.1f} %" for name, value in values.items()]
+            shares = [f"{in_words(name)} {100 * value:.1f} %" for name, value in values.items()]
             print(f"{step}  validation: {'  '.join([*shares, length])}", flush=True)
         if "reward" not in logs:
             return
@@ -205,17 +205,17 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
     for name, value in logs.items():
         kind, _, metric = name.partition("/")
         if kind == "metrics" and value is not None:
-            push = logs.get(f"push/{metric}")
-            with_push = "" if push is None else f" (push {push:+.2f})"
-            parts.append(f"{metric} {percent(value, 0)}{with_push}")
+            pull = logs.get(f"push/{metric}")
+            with_pull = "" if pull is None else f" (pull {pull:+.2f})"
+            parts.append(f"{in_words(metric)} {percent(value, 0)}{with_pull}")
     parts.append(f"length {_number(logs.get('completions/mean_length'), 0)}")
     parts.append(f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}")
     without = logs.get("groups/without_spread", 0.0)
     verified = logs.get("groups/verifier_spread")
-    by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
+    by_verifier = "" if verified is None else f" (by correctness {percent(verified, 0)})"
     parts.append(f"groups that teach {percent(1 - without, 0)}{by_verifier}")
     if voided := logs.get("completions/voided"):
-        parts.append(f"voided {percent(voided, 0)}")
+        parts.append(f"left out {percent(voided, 0)}")
     if without == logs.get("frac_groups_without_step_spread", 1.0) == 1.0:
         parts.append("the rewards taught nothing")
     if "kl" in logs:
