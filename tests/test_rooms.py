@@ -53,7 +53,7 @@ BUDGET = {
     "recipes/common/sampling": 450,
     "recipes/common/settings.py": 350,
     "recipes/common/trainer.py": 500,
-    "recipes/common/training": 2250,
+    "recipes/common/training": 2300,
     "recipes/common/utils": 1000,
     "recipes/common/warm_start.py": 150,
     "recipes/common/watch.py": 350,

@@ -36,7 +36,7 @@ from recipes.common.limits import check_combinations, check_generation
 from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.callbacks import generation_period
-from recipes.common.training.engine import asked_engine, check_engine, world_size
+from recipes.common.training.engine import announce_compiles, asked_engine, check_engine, world_size
 from recipes.common.training.tools import tools_of
 from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors, true_messages
@@ -122,7 +122,7 @@ def build(result: Preflight, problems: list[str]) -> None:
     if asked_engine().startswith("ZeRO"):
         if problems:
             return
-        announce("Starting DeepSpeed, which compiles parts of itself at its first use: minutes ...")
+        announce_compiles()
     # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     on_cpu = training["use_cpu"] or on_cpu or not torch.accelerator.is_available()

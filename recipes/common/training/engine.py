@@ -11,14 +11,18 @@ Not covered: accelerate's own default file, and launchers other than `accelerate
 import os
 from collections.abc import Iterable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import DistributedType
 from accelerate.utils import parse_flag_from_env
 from torch.distributed import distributed_c10d
+from torch.utils import cpp_extension
 from transformers import TrainerCallback
 from trl import GRPOTrainer
+
+from recipes.common.utils.screen import announce
 
 
 def world_size() -> int:
@@ -38,6 +42,27 @@ def asked_of_the_launcher() -> dict[str, Any]:
         if "FSDP_VERSION" in os.environ:
             asked["fsdp_version"] = int(os.environ["FSDP_VERSION"])
     return asked
+
+
+def announce_compiles() -> None:
+    """From now on, say on the screen when torch compiles a part of DeepSpeed, or waits for a lock.
+
+    A killed build leaves its lock, and torch waits for ever until the file is gone.
+    """
+    load = cpp_extension.load
+
+    def load_and_say(name: str, *args, **kwargs):
+        folder = Path(cpp_extension._get_build_directory(name, False))
+        if (lock := folder / "lock").exists():
+            announce(
+                f"Waiting for {lock}: another process compiles {name} for DeepSpeed, or was killed "
+                "while it did. If none does, delete the file."
+            )
+        elif not any(folder.glob("*.so")):
+            announce(f"Compiling {name} for DeepSpeed, once on this machine: minutes ...")
+        return load(name, *args, **kwargs)
+
+    cpp_extension.load = load_and_say
 
 
 def engine_name(engine: dict[str, Any]) -> str:
