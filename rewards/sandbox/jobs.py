@@ -88,7 +88,7 @@ def run_job(slot: Slot, job: Job) -> Outcome:
         return _run_cases(slot, job, program)
     try:
         names = names_of(job.tests, job.setup, job.entry_point)
-        held = {
+        checker_job = {
             "setup": compiled(job.setup, "<setup>"),
             "tests": [compiled(test, "<test>") for test in job.tests],
             "names": names.program,
@@ -98,7 +98,7 @@ def run_job(slot: Slot, job: Job) -> Outcome:
         }
     except (SyntaxError, ValueError, RecursionError) as error:
         return failure_of_ours(job, f"the tests are not Python: {error}")
-    return _run_asserts(slot, job, program, marshal.dumps(held))
+    return _run_asserts(slot, job, program, marshal.dumps(checker_job))
 
 
 def failure_of_ours(job: Job, why: str) -> Outcome:
@@ -106,13 +106,16 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
     return Outcome("infra", printable(why), 0.0, "", (False,) * len(tests_of(job)))
 
 
-def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
+def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -> Outcome:
     is_shared = are_plain(job.tests, job.setup)
     for _ in range(2):
         with Ends() as ends:
             printed, source = ends.output(), ends.file(program)
             here, there = ends.pair()
-            tests, limits = (there, ends.file(held)), Times(job.timeout_s, WALL * job.timeout_s)
+            tests, limits = (
+                (there, ends.file(checker_job)),
+                Times(job.timeout_s, WALL * job.timeout_s),
+            )
             ran = slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
         if None not in ran.verdicts:
             break  # None: the checker died, perhaps by an earlier program, so run once more

@@ -9,6 +9,7 @@ Promises: containers are read and filled by the functions of the built-in type. 
 the program has defined for a type of its own.
 """
 
+import gc
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -44,7 +45,7 @@ def _surrogates(text: str) -> str:
     return bytes.fromhex(text).decode("utf-8", "surrogatepass")
 
 
-# Values that hold nothing which could change. Type: (tag, function to parts, function from parts).
+# Values that are made of their parts and do not change. Type: (tag, function to parts, function from parts).
 LEAVES: dict[type, tuple[str, Callable, Callable]] = {
     bytes: ("b", lambda b: [b.hex()], _build_from((str,), bytes.fromhex)),
     complex: ("c", lambda c: [c.real, c.imag], _build_from((float, float), complex)),
@@ -58,9 +59,10 @@ LEAVES: dict[type, tuple[str, Callable, Callable]] = {
     timedelta: (
         "S", lambda d: [d.days, d.seconds, d.microseconds], _build_from((int, int, int), timedelta)
     ),
-    type({}.keys()): ("k", list, lambda keys: dict.fromkeys(keys).keys()),
-    type({}.items()): ("i", list, lambda items: dict(items).items()),
-    type({}.values()): ("v", list, lambda values: dict(enumerate(values)).values()),
+    # The only object to which such a view refers is its dict.
+    type({}.keys()): ("k", gc.get_referents, lambda parts: dict.keys(*parts)),
+    type({}.items()): ("i", gc.get_referents, lambda parts: dict.items(*parts)),
+    type({}.values()): ("v", gc.get_referents, lambda parts: dict.values(*parts)),
 }  # fmt: skip
 # Containers that cannot change, but may hold some that can: (type, tag).
 FROZEN: dict[type, str] = {tuple: "t", frozenset: "f"}

@@ -35,7 +35,7 @@ from rewards.sandbox.jobs import (
     run_job,
     tests_of,
 )
-from rewards.sandbox.self_test import misses
+from rewards.sandbox.self_test import failed_probes
 from rewards.sandbox.slot import Slot, ZygoteDied
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Sandbox:
         self.workers, self.isolation = workers or worker_count(), isolation
         self.packages = {name: _folder_of(name) for name in packages}
         self._all: list[Slot] = []
-        self._forget()
+        self._reset()
         _sandboxes.add(self)
 
     # ------------------------------------------------------------------ programs
@@ -140,7 +140,7 @@ class Sandbox:
             if self.isolation == "unsafe":
                 self._all[0].start()
             else:
-                missed = misses(lambda job: run_job(self._all[0], job))
+                missed = failed_probes(lambda job: run_job(self._all[0], job))
                 _end_checkers(self._slots)
                 if missed:
                     raise SandboxError(
@@ -156,7 +156,7 @@ class Sandbox:
             slot.retire()
         self._threads.shutdown(wait=False)
         self._all = []  # a call that still runs in a slot closes the slot
-        self._forget()
+        self._reset()
 
     def __enter__(self) -> "Sandbox":
         self.start()
@@ -186,7 +186,7 @@ class Sandbox:
         for slot in reversed(self._all):
             self._slots.put(slot)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Reset the state: when made, after closing, and in a fork, which has no zygotes."""
         for slot in self._all:
             slot.disown()
@@ -240,13 +240,13 @@ def _close_all() -> None:
             sandbox.close()
 
 
-def _forget_all() -> None:
+def _reset_all() -> None:
     global _shared_lock
     _shared_lock = threading.Lock()
     for sandbox in list(_sandboxes):
-        sandbox._forget()
+        sandbox._reset()
 
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_reset_all)

@@ -1,6 +1,6 @@
 """The self-test: before any model's program runs, a confined one must be refused all of this.
 
-    misses(run)         # [] if all is well, else the probes that went wrong, in words
+    failed_probes(run)         # [] if all is well, else the probes that went wrong, in words
 
 The probes are functions of one program. Each is harmless if it succeeds. The checker calls them one
 by one, so their results come back in the same way as those of a model's program.
@@ -70,7 +70,7 @@ def probe(run: Run) -> dict[str, str]:
     return results
 
 
-def misses(run: Run) -> list[str]:
+def failed_probes(run: Run) -> list[str]:
     """The probes that went wrong, in words."""
     try:
         return [f"{name}: {result}" for name, result in probe(run).items() if result != "ok"]

@@ -208,7 +208,7 @@ class Slot:
         try:
             self.start()
             clock = Clock()
-            is_new = bool(tests) and not (is_shared and self._hand(tests))
+            is_new = bool(tests) and not (is_shared and self._send_tests(tests))
             request = json.dumps({"role": role, "new_checker": is_new, **times._asdict()}).encode()
             if not is_new:
                 self._tell(request, descriptors)
@@ -218,14 +218,14 @@ class Slot:
                 self.served = 0
                 with theirs:
                     self._tell(request, [*descriptors, theirs.fileno()])
-                if not self._hand(tests):
+                if not self._send_tests(tests):
                     raise self._died("its checker ended")
             ends.close_sent()
             return self._watch(ends, clock, times.wall_s, bool(tests), is_shared)
         finally:
             self.running = False
 
-    def _hand(self, tests: Sequence[int]) -> bool:
+    def _send_tests(self, tests: Sequence[int]) -> bool:
         """Send the tests of a program to the checker; False if there is no living checker."""
         if self.checker is not None:
             with contextlib.suppress(OSError):  # the checker has died
@@ -263,8 +263,8 @@ class Slot:
                 if "exit" not in message:
                     raise self._died(f"no process for a program: {message.get('failed')}")
                 ended, until = message, clock.seconds() + GRACE_S
-        is_fit = is_shared and verdicts[-1:] == ["done"] and self.served < CHECKER_PROGRAMS
-        if has_tests and not is_fit and self.end_checker() == UNCONFINED_EXIT:
+        can_serve_more = is_shared and verdicts[-1:] == ["done"] and self.served < CHECKER_PROGRAMS
+        if has_tests and not can_serve_more and self.end_checker() == UNCONFINED_EXIT:
             raise ZygoteDied("the checker could not be confined")
         if not ended["confined"]:
             raise ZygoteDied("a program could not be confined")

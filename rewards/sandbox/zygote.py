@@ -57,7 +57,7 @@ class Zygote:
     """Forks the children, and holds what they share, the running program and the checker."""
 
     def __init__(self, settings: dict[str, Any]):
-        # Moved to a low number: on an old kernel `arrange` closes only numbers below 4096.
+        # Moved to a low number: on an old kernel `renumber` closes only numbers below 4096.
         self.control = socket.socket(fileno=os.dup(settings["control"]))
         os.close(settings["control"])
         self.workers = settings["workers"]
@@ -83,20 +83,20 @@ class Zygote:
         """Answer requests until the trainer closes its end."""
         self._send({"user": "dropped" if self.users else "kept"})
         while True:
-            patience = min(max(self._left(), SHORTEST_S), PARENT_CHECK_S)
+            patience = min(max(self._seconds_left(), SHORTEST_S), PARENT_CHECK_S)
             ready = [number for number, _ in self.poll.poll(1000 * patience)]
             if self.woken in ready:
                 os.read(self.woken, 4096)
-            if self.control.fileno() in ready and not self._take():
+            if self.control.fileno() in ready and not self._handle_message():
                 return  # the kernel kills the children of a zygote that ends
             if not ready and os.getppid() != self.parent:
                 return
             if self.child:
-                self._end_child(is_late=True, if_ended=self._left() > 0.0)
+                self._end_child(is_late=True, if_ended=self._seconds_left() > 0.0)
 
     # ------------------------------------------------------------------ requests
 
-    def _take(self) -> bool:
+    def _handle_message(self) -> bool:
         """Read a message and do what it asks; False once the trainer has closed its end."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 4096, 16)
@@ -106,7 +106,7 @@ class Zygote:
             if self.child:
                 self._end_child()
         elif data == b"left":
-            self._send({"left": self._left()})
+            self._send({"left": self._seconds_left()})
         elif data == b"retire":
             self._send({"checker": self._retire()})
         elif data:
@@ -159,7 +159,7 @@ class Zygote:
             self.pid,
             self._tasks(),
         )
-        arrange([*descriptors, self.confirm])
+        renumber([*descriptors, self.confirm])
         confinement.confine(limits, self.filters[is_checker])
         if not is_checker:
             os.write(len(descriptors), b"C")
@@ -178,7 +178,7 @@ class Zygote:
 
     # ------------------------------------------------------------------ children
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds until the program can reach a limit; all children share one core."""
         if not self.child:
             return PARENT_CHECK_S
@@ -229,7 +229,7 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
-def arrange(wanted: list[int]) -> None:
+def renumber(wanted: list[int]) -> None:
     """Number these descriptors 0, 1, 2, ... and close all others."""
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(wanted)) for descriptor in wanted]
     for place, descriptor in enumerate(moved):
