@@ -45,7 +45,7 @@ def _surrogates(text: str) -> str:
     return bytes.fromhex(text).decode("utf-8", "surrogatepass")
 
 
-# Values that are made of their parts and do not change. Type: (tag, function to parts, function from parts).
+# Values that are made of their parts. Type: (tag, function to parts, function from parts).
 LEAVES: dict[type, tuple[str, Callable, Callable]] = {
     bytes: ("b", lambda b: [b.hex()], _build_from((str,), bytes.fromhex)),
     complex: ("c", lambda c: [c.real, c.imag], _build_from((float, float), complex)),
