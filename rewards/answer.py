@@ -22,10 +22,12 @@ from rewards.text import (
     Place,
     answer_part,
     before_next_problem,
+    boxed_answer,
     find_boxes,
     find_tag,
     inside_of,
     is_denied,
+    tagged_answer,
     without_dollars,
     without_programs,
 )
@@ -226,15 +228,67 @@ _ASIDE = re.compile(
 )
 
 
-def _last_stated(text: str) -> Fraction | None:
-    """The number that the last sentence with a number states; questions and asides are skipped."""
+def _last_stated(text: str) -> list[Fraction | None]:
+    """The number that the last sentence with a number states, as a list of one.
+
+    Questions and asides are skipped. An empty list where no sentence is left.
+    """
     for part in _sentences(text):
         outside = _PARENTHESES.sub(" ", part)
         if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
             continue
         if "=" in part or not part.rstrip(" *_)").endswith("?"):
-            return stated(outside if _DIGIT.search(outside) else part)
-    return None
+            return [stated(outside if _DIGIT.search(outside) else part)]
+    return []
+
+
+# Words that take back what stands before them, where a sentence or a clause starts.
+_TAKES_BACK = re.compile(
+    r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]*"
+    r"(?:(?:oh|but|hmm+|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]*){0,2}"
+    r"(?:(?:no|nope|sorry|rather|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold on"
+    r"|(?:make|scratch) that|or rather|my (?:mistake|bad|apologies)|apologies|on second thought"
+    r"|I (?:mean|meant|was wrong|forgot|mis[a-z]+|apologi[sz]e)"
+    r"|I made an? [a-z ]{0,20}(?:mistake|error)"
+    r"|(?:let me|I (?:should|must|have to|need to)|to) (?:correct|fix|redo|rec[a-z]+)"
+    r"|(?:it|that|this) (?:should|must) (?:be|have been)"
+    r"|(?:that|this|it) (?:is|was) (?:wrong|incorrect))\b",
+    re.IGNORECASE,
+)
+
+
+def _corrected(text: str) -> list[Fraction | None]:
+    """The number that a text states after the words that take back what was before it.
+
+    Example: `_corrected(". Actually, it is 20.") == [20]`; `_corrected(". It costs $20.") == []`
+    """
+    words = _TAKES_BACK.search(text)
+    return _last_stated(text[words.end() :]) if words else []
+
+
+def last_tag(text: str) -> str | None:
+    """The text of the last answer tag; None if it is missing, denied or replaced behind the tag.
+
+    Example: `last_tag("<answer>18</answer>") == "18"`;
+    `last_tag("<answer>18</answer> Actually, it is 20.") is None`
+    """
+    return None if _is_replaced(text, find_tag(text, "answer")) else tagged_answer(text)
+
+
+def last_box(text: str) -> str | None:
+    r"""`boxed_answer`, but None where the number in the last box is replaced behind it.
+
+    Example: `last_box(r"\boxed{18}. Wait, I forgot 2, so it is 20.") is None`
+    """
+    boxes = find_boxes(text)
+    return None if _is_replaced(text, boxes[-1] if boxes else None) else boxed_answer(text)
+
+
+def _is_replaced(text: str, place: Place | None) -> bool:
+    """Whether a text takes back the number in a tag or a box and then states another number."""
+    later = _corrected(text[place.end :]) if place else []
+    value = one_number(inside_of(text, place)) if later else None
+    return value is not None and later not in ([None], [value])
 
 
 # --- The marked places
@@ -255,6 +309,9 @@ def _after_marker(text: str) -> list[Marked]:
     Markers: `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18".
     """
     for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
+        behind = text[cue.end() :]
+        if not _DIGIT.search(behind) and re.search("[A-Za-z]", behind):  # "Answer: unknown"
+            return [(cue.start(), None)]
         line = text[cue.end() : cue.end() + MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if cue[0] == "####" and _STEP.match(line):
             continue
@@ -263,7 +320,9 @@ def _after_marker(text: str) -> list[Marked]:
         numbers = [*itertools.islice(_NUMBER.finditer(line), 2)]
         if not numbers or numbers[0].start() > 0:
             continue
-        if is_denied(text, cue.end(), len(text)) or is_denied(line, *numbers[0].span()):
+        raw = _NUMBER.search(text, cue.end())
+        end = raw.end() if raw else len(text)
+        if is_denied(text, cue.end(), end) or is_denied(line, *numbers[0].span()):
             return [(cue.start(), None)]
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
         return [(cue.start(), _result(line) if is_sum else _value(line, numbers, 0))]
@@ -295,11 +354,16 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     text = before_next_problem(text)[-MAX_CHARS:]
     answer = answer_part(text)
     text = without_programs(answer if _DIGIT.search(answer) or not thoughts else text)
-    boxes = [box for box in find_boxes(text) if _DIGIT.search(text, box.inside, box.inside_end)]
-    places = [place for place in (*boxes[-1:], find_tag(text, "answer")) if place]
-    marked = [(place.inside_end, _enclosed(text, place)) for place in places]
+    tag = find_tag(text, "answer")
+    places = [*find_boxes(text), tag] if tag else find_boxes(text)
+    places = [place for place in places if text[place.inside : place.inside_end].strip()]
+    last = max(places, key=lambda place: place.inside_end, default=None)
+    marked = [(last.inside_end, _enclosed(text, last))] if last else []
     marked += _after_marker(text)
-    return max(marked, key=lambda mark: mark[0])[1] if marked else _last_stated(text)
+    if not marked:
+        return next(iter(_last_stated(text)), None)
+    start, value = max(marked, key=lambda mark: mark[0])
+    return next(iter(_corrected(text[start:])), value)
 
 
 def is_final_answer(text: str, gold: str) -> bool:

@@ -12,7 +12,7 @@ convert. 0.333333 equals 1/3, but 0.33 does not.
 import re
 from functools import lru_cache
 
-from rewards.answer import stated_text
+from rewards.answer import last_box, stated_text
 from rewards.latex.compare import can_be_equal, compare, unread_reason
 from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
@@ -20,7 +20,6 @@ from rewards.latex.read import Answer, read_answer
 from rewards.rows import LogExtra, check_penalty, log_answers, read_each, score_rows
 from rewards.text import (
     answer_part,
-    boxed_answer,
     completion_text,
     gold_answer,
     question_of,
@@ -126,7 +125,7 @@ class BoxedMath:
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         texts = [answer_part(completion_text(one), self.thoughts) for one in completions]
-        boxes = read_each(boxed_answer, texts)
+        boxes = read_each(last_box, texts)
         log_answers(self.__name__, answer, boxes, log_extra)
         return score_rows(self.__name__, self._score, boxes, prompts, answer, log_extra=log_extra)
 

@@ -4,10 +4,10 @@ import re
 from fractions import Fraction
 from functools import partial
 
-from rewards.answer import final_answer, one_number
+from rewards.answer import final_answer, last_tag, one_number
 from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, read_each, score_rows
-from rewards.text import answer_part, completion_text, find_tag, tagged_answer
+from rewards.text import answer_part, completion_text, find_tag
 
 # The start of an answer that lm-evaluation-harness's strict filter accepts.
 _HASHES = re.compile(r"#### (?=-?[0-9.,])")
@@ -20,7 +20,7 @@ def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) 
 
     Example: `score_gsm8k("<answer>$18</answer>", "18") == 1.5`
     """
-    return _score(tagged_answer(answer_part(text)), gold, exact, numeric)
+    return _score(last_tag(answer_part(text)), gold, exact, numeric)
 
 
 def _score(answer: str | Fraction | None, gold: str, exact: float, numeric: float) -> float | None:
@@ -49,7 +49,7 @@ def score_harness(
 
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
-    answer = tagged_answer(text) or ""
+    answer = last_tag(text) or ""
     earned = _score(answer, gold, exact, numeric)
     if earned is None:
         return None
@@ -94,7 +94,7 @@ class Gsm8kCorrectness:
     def _read(self, text: str) -> str | Fraction | None:
         if self.lenient:
             return final_answer(text, self.thoughts)
-        return tagged_answer(answer_part(text, self.thoughts))
+        return last_tag(answer_part(text, self.thoughts))
 
 
 class Gsm8kHarness:
@@ -112,5 +112,5 @@ class Gsm8kHarness:
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         texts = [answer_part(completion_text(completion)) for completion in completions]
-        log_answers(self.__name__, answer, [tagged_answer(text) for text in texts], log_extra)
+        log_answers(self.__name__, answer, read_each(last_tag, texts), log_extra)
         return score_rows(self.__name__, self.score, texts, answer, log_extra=log_extra)

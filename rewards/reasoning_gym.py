@@ -7,9 +7,10 @@ import re
 
 import reasoning_gym
 
+from rewards.answer import last_tag
 from rewards.latex.number import number_of
-from rewards.rows import LogExtra, log_answers, score_rows
-from rewards.text import answer_part, completion_text, tagged_answer
+from rewards.rows import LogExtra, log_answers, read_each, score_rows
+from rewards.text import answer_part, completion_text
 
 # The verifiers of these data sets pass the answer to `eval` or sympy's parser: it could run code.
 RUNS_ANSWERS = set(
@@ -108,7 +109,7 @@ class ReasoningGym:
         **kwargs,
     ) -> list[float | None]:
         texts = [answer_part(completion_text(completion)) for completion in completions]
-        parsed = [tagged_answer(text) for text in texts]
+        parsed = read_each(last_tag, texts)
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
         return score_rows(self.__name__, self._score, parsed, entry, log_extra=log_extra)
 

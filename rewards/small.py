@@ -5,9 +5,9 @@ import json
 import re
 from collections import Counter
 
-from rewards.answer import final_answer
+from rewards.answer import final_answer, last_box, last_tag
 from rewards.rows import read_each
-from rewards.text import answer_part, boxed_answer, completion_text, tagged_answer
+from rewards.text import answer_part, completion_text
 
 _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
 
@@ -146,7 +146,7 @@ class Majority:
 def _offered(text: str) -> str | None:
     """The final answer as text: the value of a number, else the text in the tag or the box."""
     number, answer = final_answer(text), answer_part(text)
-    return (tagged_answer(answer) or boxed_answer(answer)) if number is None else str(number)
+    return (last_tag(answer) or last_box(answer)) if number is None else str(number)
 
 
 def _of_all_ranks(offered: list) -> list:

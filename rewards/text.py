@@ -95,16 +95,23 @@ def without_programs(text: str) -> str:
 
 
 def find_tag(text: str, tag: str) -> Place | None:
-    """The place of the last complete `<tag>...</tag>`; None where there is none.
+    """The place of the last complete `<tag>...</tag>`, an empty one only where all are empty.
+
+    None where there is none. An empty tag mentions the format and does not take back an answer.
 
     Example: `find_tag("<answer>4</answer>", "answer") == (0, 8, 9, 18)`
     """
-    end = text.rfind(f"</{tag}>")
-    start = text.rfind(f"<{tag}>", 0, max(end, 0))
-    if start < 0:
-        return None
-    inside, inside_end = start + len(tag) + 2, text.find(f"</{tag}>", start)
-    return Place(start, inside, inside_end, inside_end + len(tag) + 3)
+    empty, end = None, len(text)
+    while True:
+        end = text.rfind(f"</{tag}>", 0, end)
+        start = text.rfind(f"<{tag}>", 0, max(end, 0))
+        if start < 0:
+            return empty
+        inside, inside_end = start + len(tag) + 2, text.find(f"</{tag}>", start)
+        place = Place(start, inside, inside_end, inside_end + len(tag) + 3)
+        if text[inside:inside_end].strip():
+            return place
+        empty, end = empty or place, start
 
 
 def inside_of(text: str, place: Place) -> str:

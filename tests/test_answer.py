@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rewards.answer import final_answer, is_final_answer, one_number, stated_text
+from rewards.answer import (
+    final_answer,
+    is_final_answer,
+    last_box,
+    last_tag,
+    one_number,
+    stated_text,
+)
 from rewards.latex.number import number_of
 from rewards.text import tagged_answer
 
@@ -126,6 +133,29 @@ def test_a_number_that_is_denied_is_no_answer(text):
     assert {final_answer(text), final_answer(f"6 * 3 = 18. {text}")} == {None}
 
 
+TAKEN_BACK = [  # behind an answer of 18, and the answer then
+    (". Actually, it is 20.", 20), (". Wait, no. It is 20.", 20), (", no, 20.", 20),
+    (". It should be 20.", 20), (". On second thought, she has 20 eggs.", 20), (", sorry, 20", 20),
+    ("\nHold on, she also gave 2 away, so 16 are left.", 16), (". Correction: 20.", 20),
+    (". Hmm, let me recount: 9 + 9 + 2 = 20.", 20), (". Oops, I meant 20 or 21.", None),
+    (".\nWait, I forgot 2.\n#### 20", 20), (". The answer is unknown.", None),
+    (".\nAnswer: see above", None), (". That is wrong.", None),
+    # No other number is stated.
+    (". Actually, that was easy!", 18), (". Wait, is that right? 9 * 2 = 18. Yes.", 18),
+    (". Let me check: 20 - 17 = 3.", 18), (". She sells 9 of them.", 18), ("\nAnswer:", 18),
+    (". Is 20 right? No.", 18), (" I wrapped it in <answer></answer>.", 18),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "value"), TAKEN_BACK)
+def test_a_later_statement_wins(more, value):
+    assert final_answer(f"9 * 2 = 18\nThe answer is 18{more}") == value
+    if "Answer" not in more and "answer is" not in more and more != ". That is wrong.":
+        is_kept = value in (18, None)
+        tag, box = f"<answer>18</answer>{more}", rf"\boxed{{18}}{more}"
+        assert (last_tag(tag), last_box(box)) == (("18", "18") if is_kept else (None, None))
+
+
 @pytest.mark.parametrize("sign", ["- 5", "minus 5", "\u22125", "\uff0d5", "negative 5", "-$5"])
 def test_a_sign_is_read_however_it_is_written(sign):
     for text in (f"The answer is {sign}.", f"#### {sign}", f"So it is {sign}"):
@@ -179,8 +209,6 @@ def test_a_sentence_states_one_answer_as_text_or_none(text, answer):
 # The labelled completions that it reads otherwise: (style, gold), and why.
 OTHERWISE = {
     ("more_scale", "18000000"): "18 million is this number: its label is older than the rule",
-    ("changed_mind", "24"): "it marks 20, takes it back, and marks nothing else",
-    ("changed_mind", "20"): "the same",
     ("second_question", "62"): "it asks itself a second question, and answers it in a box",
     ("second_question", "28"): "the same",
     ("recap_after", "3"): "its last sentence is about the 6 eggs of a box",

@@ -24,6 +24,8 @@ AMOUNTS = [  # completion, gold, amount
     (r"\boxed{18}. Wait, that is wrong. The answer is 19.", "18", 0.0),
     (r"\boxed{18}. Hmm, no, that's not right: I forgot one.", "18", 0.0),
     (r"\boxed{18}. The guess of 17 is wrong.", "18", 1.0),
+    (r"\boxed{18}. Actually, it is 20.", "18", 0.0),
+    (r"\boxed{3!\frac12!!}", "18", 0.0),
     (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
     # No box, nothing in it, and candidates.
     ("18", "18", 0.0), (r"\boxed{}", "18", 0.0), (r"\boxed{18", "18", 0.0),

@@ -17,11 +17,11 @@ from recipes.common.data.split import split_distinct
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.answer import is_final_answer
+from rewards.answer import is_final_answer, last_tag
 from rewards.format import is_xml_format
 from rewards.latex.number import number_of
 from rewards.reasoning_gym import score_reasoning_gym
-from rewards.text import answer_part, tagged_answer
+from rewards.text import answer_part
 
 import reasoning_gym
 from datasets import Dataset
@@ -115,7 +115,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     means a right answer in the tag, whatever text is around the tag.
     """
     formatted = is_xml_format(completion)
-    right = score_reasoning_gym(tagged_answer(answer_part(completion)), row["entry"]) == 1.0
+    right = score_reasoning_gym(last_tag(answer_part(completion)), row["entry"]) == 1.0
     gold, lenient = row["answer"], right
     if gold is not None and number_of(gold) is not None:
         lenient = is_final_answer(completion, gold)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from rewards import reward_of
-from rewards.answer import is_final_answer
+from rewards.answer import is_final_answer, last_box
 from rewards.boundary import describe, measure
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
@@ -85,9 +85,8 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     """
     # Imported here, so that a recipe with numeric answers does not load the LaTeX parser.
     from rewards.boxed_math import is_equivalent, is_unworked
-    from rewards.text import boxed_answer
 
-    box = boxed_answer(answer_part(completion))
+    box = last_box(answer_part(completion))
     right = is_equivalent(row["answer"], box or "")
     if right is None:
         return {}
