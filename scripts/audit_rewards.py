@@ -26,25 +26,33 @@ def main() -> None:
 
 
 def audit(config: Path, overrides: list[str], per_task: int) -> int:
-    """Try every trick on the rewards of a recipe; print what is paid, return the exit status."""
+    """Try the cheap tricks on each reward of a recipe, on `per_task` rows of each task, and print.
+
+    `overrides` are words of a command line that win over the YAML `config`. Returns the exit status
+    that the help describes.
+    """
     from recipes.common.data.recipe import load_recipe
     from recipes.common.data.split import first_rows
     from rewards.audit import try_tricks
-    from rewards.contract import reward_of
 
     recipe = load_recipe(config, overrides)
     rows, reference = first_rows(recipe.train_rows), recipe.module.reference_completion
-    tried = [try_tricks(reward_of(reward), rows, reference, per_task) for reward in recipe.rewards]
-    for cheats in tried:
+    cheats_of_rewards = [try_tricks(reward, rows, reference, per_task) for reward in recipe.rewards]
+    for cheats in cheats_of_rewards:
         print(f"{cheats.reward.name} {cheats.sentence()}")
-        highest = {}
+        best_attempts = {}  # trick -> its attempt with the highest score
         for attempt in sorted(cheats.paid, key=lambda attempt: attempt.score):
-            line = f"  {attempt.score:g} for {attempt.trick!r}: {attempt.completion!r:.160}"
-            highest[attempt.trick] = line
-        print(*highest.values(), *filter(None, [cheats.problem]), sep="\n")
-    if not any(cheats.attempts for cheats in tried):
+            best_attempts[attempt.trick] = attempt
+        for attempt in best_attempts.values():
+            print(f"  {attempt.score:g} for {attempt.trick!r}: {attempt.completion!r:.160}")
+        if cheats.problem:
+            print(cheats.problem)
+    if not any(cheats.attempts for cheats in cheats_of_rewards):
         return 2
-    return int(any(cheats.problem or (cheats.paid and not cheats.may_pay) for cheats in tried))
+    for cheats in cheats_of_rewards:
+        if cheats.problem or (cheats.paid and not cheats.may_pay):
+            return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Write the report of each run as one HTML file that opens from disk, or the curves of all.
+"""Write the report of each run as an HTML file that opens from disk, and of several side by side.
 
-    python scripts/report.py runs/quickstart                      # runs/quickstart/report.html
-    python scripts/report.py runs/seed0 runs/seed1                # a report.html in each
-    python scripts/report.py runs/seed0 runs/seed1 --curves seeds.png        # one picture
+    python scripts/report.py runs/quickstart                 # runs/quickstart/report.html
+    python scripts/report.py runs/seed0 runs/seed1           # one in each, and runs/report.html
 
 Before and after with intervals, the held-out rows that changed, curves, the completions that were
-logged, settings and versions. It can also show a run that is still going on.
+logged, settings and versions. It can also show a run that is still going on. The page of several
+runs has a column for each, their curves in one picture, and the settings in which they differ.
 """
 
 from pathlib import Path
@@ -16,20 +16,23 @@ from command import make_parser, refusals
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
-    parser.add_argument("--curves", type=Path, help="a picture of all runs, in place of pages")
+    parser.add_argument(
+        "--output", type=Path, help="the page of several runs; default: beside the first folder"
+    )
     options = parser.parse_args()
-    from recipes.common.report.page import write_report
-    from recipes.common.report.plots import plot_runs
+    if options.output and len(options.runs) == 1:
+        parser.error("--output is the page of several runs; that of one run is in its folder")
+    from recipes.common.report.page import write_comparison, write_report
     from recipes.common.utils.run_files import REPORT
 
     with refusals():
-        if options.curves:
-            plot_runs(options.runs, options.curves)
-            print(f"Saved {options.curves}")
-            return
         for run in options.runs:
             write_report(run)
             print(f"Saved {run / REPORT}")
+        if len(options.runs) > 1:
+            output = options.output or options.runs[0].parent / REPORT
+            write_comparison(options.runs, output)
+            print(f"Saved {output}")
 
 
 if __name__ == "__main__":

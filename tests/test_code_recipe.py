@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from datasets import Dataset
 from support.launching import ROOT, command, run
+from support.scored_by_place import make_trainer
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import answer_metric, by_reward, code_metric
-from recipes.common.settings import RecipeArguments
 from rewards import load_rewards
 from rewards.code_tests import CodeTests
 from rewards.sandbox import Outcome
@@ -51,7 +52,7 @@ def rows(recipe, tmp_path):
 
     def load(*tasks, **settings):
         path = write_tasks(tmp_path, tasks, [TASK])
-        return recipe.load_rows(RecipeArguments(dataset_path=path, **settings), seed=0)[0]
+        return recipe.load_rows(recipe.RecipeArguments(dataset_path=path, **settings), seed=0)[0]
 
     return load
 
@@ -59,7 +60,7 @@ def rows(recipe, tmp_path):
 def test_a_folder_without_test_tasks_trains_where_none_are_evaluated(rows, recipe, tmp_path):
     assert len(rows(TASK, ECHO)) == 2
     (tmp_path / "test.jsonl").unlink()
-    args = RecipeArguments(dataset_path=str(tmp_path))
+    args = recipe.RecipeArguments(dataset_path=str(tmp_path))
     with pytest.raises(
         ValueError, match=r"no file .*test\.jsonl\. Prepare the tasks with --held_out"
     ):
@@ -76,6 +77,42 @@ def test_the_reference_is_the_solution_or_none_and_earns_the_full_rewards(recipe
     prompts = columns.pop("prompt")
     for reward in load_rewards(["code_tests", "code_format"]):
         assert reward(prompts=prompts, completions=texts[:2], **columns) == [1.0, 1.0]
+
+
+STUB = {**TASK, "prompt": "Complete this Python function:\n\ndef twice(x):"}
+
+
+def test_a_prompt_has_the_words_that_are_asked_for_around_the_task_and_begins_the_answer(rows):
+    asked = rows(TASK, STUB)["prompt"]
+    assert [prompt[-1]["content"] for prompt in asked] == [TASK["prompt"], STUB["prompt"]]
+    words = {"user_prompt": "Go on:\n```\n{task}\n```", "answer_start": "```python\n"}
+    system, question, answer = rows(STUB, system_prompt="Be brief.", **words)["prompt"][0]
+    assert system == {"role": "system", "content": "Be brief."}
+    assert question == {"role": "user", "content": "Go on:\n```\ndef twice(x):\n```"}
+    assert answer == {"role": "assistant", "content": "```python\n"}
+    with pytest.raises(ValueError, match="user_prompt is 'Go on', without"):
+        rows(TASK, user_prompt="Go on")
+
+
+def test_the_model_goes_on_with_a_begun_answer_and_rewards_and_metrics_get_it_whole(
+    model, tmp_path
+):
+    scored = []
+
+    def reward(prompts, completions, **columns):
+        scored.extend(completion[0]["content"] for completion in completions)
+        return [float(i) for i in range(len(completions))]
+
+    prompt = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "It is "}]
+    trainer = make_trainer(model, tmp_path, [reward], ["code", "code"], {})
+    trainer.train_dataset = Dataset.from_list([{"prompt": prompt, "task": "code"}] * 2)
+    (ids,), *_ = trainer._tokenize_prompts([prompt])
+    assert trainer.processing_class.decode(ids) == "<|user|>Go on<|end|><|assistant|>It is "
+    trainer.train()
+    assert len(scored) == 8 and all(text.startswith("It is ") for text in scored)
+    trainer.model.eval()
+    (rollout,) = trainer.complete([{"prompt": prompt, "task": "code"}])
+    assert rollout.text.startswith("It is ") and rollout.tokens <= 4, "those of the model alone"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ CURVE = [
 
 
 def make_run(folder, log=LOG):
-    write_json(folder / "run_config.json", {})
+    write_json(folder / "run_config.json", {"seed": 0})
     write_json(folder / "trainer_state.json", {"log_history": log})
     return folder
 
@@ -55,9 +55,19 @@ def test_several_runs_become_one_picture(tmp_path):
 
 def test_a_panel_on_the_page_takes_its_colours_and_its_words_from_the_page():
     reward, lenient, *_ = panels([LOG], [CURVE])
-    drawn = svg(reward)
+    drawn = svg(reward, [""])
     assert drawn.startswith("<svg") and 'aria-label="0.5 at step 1, 0.7 at step 3"' in drawn
-    assert "var(--run)" in drawn and "currentColor" in drawn and COLORS[0] not in drawn
-    assert "http" not in drawn and drawn == svg(reward)
-    flat = svg(lenient)  # a band of a single step
+    assert "var(--run0)" in drawn and "currentColor" in drawn and COLORS[0] not in drawn
+    assert "http" not in drawn and drawn == svg(reward, [""])
+    flat = svg(lenient, [""])  # a band of a single step
     assert "0%" in flat and 'aria-label="1 at step 0, 1 at step 0"' in flat
+
+
+def test_each_run_of_a_panel_has_its_colour_and_its_words():
+    reward, *_ = panels([LOG, OTHER, []], [CURVE, [], []])
+    drawn = svg(reward, ["a", "b", "c"])
+    assert (
+        'aria-label="a: 0.5 at step 1, 0.7 at step 3; b: 0.1 at step 1, 0.1 at step 1; c: "'
+        in drawn
+    )
+    assert "var(--run0)" in drawn and "var(--run1)" in drawn

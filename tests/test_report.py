@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from recipes.common.evaluation.evaluate import add_line
-from recipes.common.report.page import write_report
+from recipes.common.report.page import write_comparison, write_report
 from recipes.common.report.record import complete_card, final_table
 from recipes.common.report.verdict import figures_of
 from recipes.common.utils.run_files import write_json, write_rows
@@ -189,6 +189,9 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
         row = {**evaluated(0, strict, ATTACK), "prompt": user(ATTACK), "answer": ATTACK}
         row["metrics"][ATTACK] = row["rewards"][ATTACK] = True
         write_rows(folder / "evaluation" / f"{name}.jsonl", [row])
+    write_comparison([folder, folder], tmp_path / "both.html")
+    both = Words((tmp_path / "both.html").read_text())
+    assert both.words.count(ATTACK) >= 10 and both.tags <= {*Words(plain).tags, "a"}
     text = page_of(folder)
     seen = Words(text)
     # Of a completion 4 times, its prompt, its reason; the settings' name and value; and the rest.
@@ -210,6 +213,36 @@ def test_a_run_that_still_trains_has_a_page_without_results(tmp_path):
     text = page_of(make_run(tmp_path / "run", after=False))
     assert Words(text).words.count("So 0 of step 3") == 1
     assert "This run is not finished." in text and ">McNemar" not in text
+
+
+def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
+    first = make_run(tmp_path / "first #1", beta=0.0)
+    other = make_run(tmp_path / "other", beta=0.04)
+    rows = [evaluated(i, True, f"other {i}") for i in (3, 4)]  # row 3 alone is in both
+    write_rows(other / "evaluation" / "after.jsonl", rows)
+    write_rows(other / "evaluation" / "before.jsonl", rows)
+    going_on = make_run(tmp_path / "going on", after=False)
+    write_comparison([first, other], tmp_path / "both.html")
+    text = (tmp_path / "both.html").read_text()
+    head, *lines = rows_of(text, "results")
+    assert head == ["", "first #1", "other"]
+    table = {label: cells for label, *cells in lines}
+    assert table["training"] == ["6 steps in 1.5 minutes."] * 2
+    both = ["50.0 % (15-85) → 50.0 % (15-85)\n+0.0 pt, p 1"]
+    assert table["strict (format + answer)"] == [
+        *both,
+        "100.0 % (34-100) → 100.0 % (34-100)\n+0.0 pt, p 1",
+    ]
+    assert rows_of(text, "settings") == [["setting", "first #1", "other"], ["beta", "0", "0.04"]]
+    assert re.findall(r"<summary><b>row (\d)</b>", text) == ["3"]
+    sides = re.findall(r"<div><p><b>(.*?)</b>.*?<pre>(.*?)</pre>", text)
+    assert sides == [("first #1", "after 3"), ("other", "other 3")]
+    assert 'href="first%20%231/report.html"' in text
+    write_comparison([first, going_on], tmp_path / "both.html")
+    table = {
+        label: cells for label, *cells in rows_of((tmp_path / "both.html").read_text(), "results")
+    }
+    assert table["training"][1] == "This run is not finished."
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -18,15 +18,18 @@ KEYS = {
     "entry_point": str,
     "solution": str,
 }
+COMPLETE_STUB = "Complete this Python function:\n\n"  # before the code in a prompt of HumanEval
 check_keys = with_keys({"prompt": (str, list), "tests": (list,)})
 
 
-def read_tasks(path: str | Path, split: str) -> list[Task]:
+def read_tasks(path: str | Path | None, split: str) -> list[Task]:
     """Read the tasks of `<path>/<split>.jsonl`, or of the file `path` itself.
 
     Raises:
-        ValueError: the file is missing, or a line is not a task; the message has its number.
+        ValueError: no path, no file, or a line is not a task; the message has its number.
     """
+    if path is None:
+        raise ValueError("dataset_path is missing: give a folder of scripts/prepare_code.py.")
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
         remedy = "Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."
@@ -65,3 +68,17 @@ def complete_row(row: Any, name: str = "") -> Task:
     elif task["setup"] or task["entry_point"]:
         raise ValueError("setup and entry_point must be empty: the tests are stdin and stdout.")
     return task
+
+
+def prompt_of(task: Task, template: str) -> str:
+    """The user's message for a task: `template` with the task's text in the place of `{task}`.
+
+    A template with more words than `{task}` gets a HumanEval stub without "Complete this ...".
+    """
+    if "{task}" not in template:
+        raise ValueError(
+            f"user_prompt is {template!r}, without {{task}}: write {{task}} where the text of each "
+            "task belongs."
+        )
+    text = task["prompt"] if template == "{task}" else task["prompt"].removeprefix(COMPLETE_STUB)
+    return template.replace("{task}", text)

@@ -4,16 +4,18 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/code/train.py --config recipes/code/qwen2.5-coder-1.5b-lora.yaml
 
-`dataset_path` is a folder that scripts/prepare_code.py wrote; evaluation is on its test.jsonl.
-Numbers: README.md.
+`dataset_path` is a folder that scripts/prepare_code.py wrote. Numbers: README.md.
 """
 
+from dataclasses import dataclass
+
 from recipes.common.data.split import draw
-from recipes.common.data.questions import worked_example
+from recipes.common.data.questions import setting, worked_example
 from recipes.common.evaluation.metrics import code_metric
-from recipes.common.run import RecipeArguments, start, train_and_save
+from recipes.common.run import RecipeArguments as CommonArguments
+from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from recipes.code.tasks import read_tasks
+from recipes.code.tasks import prompt_of, read_tasks
 
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
@@ -23,12 +25,22 @@ SYSTEM_PROMPT = (
 )
 
 
-def to_row(task: dict, example: list[str]) -> dict:
+@dataclass
+class RecipeArguments(CommonArguments):
+    system_prompt: str = setting(SYSTEM_PROMPT, "The system message.")
+    user_prompt: str = setting("{task}", "The user's message; the task's text replaces {task}.")
+    answer_start: str = setting("", "Every answer begins with it: the model goes on from there.")
+
+
+def to_row(task: dict, args: RecipeArguments) -> dict:
     """Convert a prepared task to a row; its tests become columns for the rewards."""
-    system = {"role": "system", "content": SYSTEM_PROMPT}
-    question = {"role": "user", "content": task["prompt"]}
+    system = {"role": "system", "content": args.system_prompt}
+    question = {"role": "user", "content": prompt_of(task, args.user_prompt)}
+    prompt = [system, *worked_example(args.example), question]
+    if args.answer_start:
+        prompt.append({"role": "assistant", "content": args.answer_start})
     columns = {name: value for name, value in task.items() if name != "prompt"}
-    return {"prompt": [system, *worked_example(example), question], "task": "code", **columns}
+    return {"prompt": prompt, "task": "code", **columns}
 
 
 def reference_completion(row: dict) -> str | None:
@@ -47,20 +59,16 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
 metric.scorers = {"tests": ["code_tests"], "new tests": ["code_tests"]}
 
 
-def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
-    """Load a split and draw `count` of its rows (all when None)."""
-    if args.dataset_path is None:
-        raise ValueError(
-            "dataset_path is missing: give a folder that scripts/prepare_code.py wrote."
-        )
-    rows = [to_row(task, args.example) for task in read_tasks(args.dataset_path, split)]
+def rows_of_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
+    """The rows of `<dataset_path>/<split>.jsonl`: `count` of them drawn by `seed`; None: all."""
+    rows = [to_row(task, args) for task in read_tasks(args.dataset_path, split)]
     return draw(Dataset.from_list(rows), count, seed)
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset | None]:
     """Training rows of train.jsonl, evaluation rows of test.jsonl (none with num_eval_rows 0)."""
-    train = load_split(args, "train", args.num_train_rows, seed)
-    return train, load_split(args, "test", args.num_eval_rows, seed) if args.num_eval_rows else None
+    train, count = rows_of_split(args, "train", args.num_train_rows, seed), args.num_eval_rows
+    return train, rows_of_split(args, "test", count, seed) if count else None
 
 
 def main() -> None:

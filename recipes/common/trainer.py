@@ -25,11 +25,13 @@ from recipes.common.training.advantages import group_spread, openers_of, void_an
 from recipes.common.training.completion import (
     TURN_KINDS,
     Rollout,
+    begin_answers,
     call_tools,
     complete,
     opening_of,
     replaced,
     small_logits,
+    tokenize_begun,
     turn_kinds,
 )
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
@@ -227,9 +229,13 @@ class GRPOTrainer(trl.GRPOTrainer):
                 self._metrics["train"][name].append(value)
         return output
 
-    def _generate(self, *args, **kwargs):
+    def _tokenize_prompts(self, prompts):
+        ids = tokenize_begun(self, prompts)
+        return super()._tokenize_prompts(prompts) if ids is None else (ids, None, {})
+
+    def _generate(self, prompts):
         with self.phase("generating"):
-            return super()._generate(*args, **kwargs)
+            return begin_answers(prompts, super()._generate(prompts))
 
     _tool_call_loop = call_tools  # TRL's, across the boundary to foreign code
 

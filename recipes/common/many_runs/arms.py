@@ -31,11 +31,10 @@ from rewards import load_rewards
 CONFIGURED, SFT, SFT_GRPO, FORMAT_ONLY = "as configured", "sft", "sft+grpo", "format-only"
 WARM_START_ROWS = 256  # of sft+grpo: the default of scripts/warm_start.py
 # The script sets these options for each run, so a user cannot give them.
-TAKEN = {"seed", "output_dir"}
+SET_BY_SCRIPT = {"seed", "output_dir"}
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
-TAKEN_BY_ARMS = {"preset", "reward_funcs", *REWARD_SETTINGS}
-STAGES = ("before", "after", "change", "beyond")
+SET_BY_ARMS = {"preset", "reward_funcs", *REWARD_SETTINGS}
 LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # the most is 1.0
 
 
@@ -46,8 +45,8 @@ def run_arms(options: Namespace, words: list[str]) -> None:
     `words` hold an option that the script sets itself.
     """
     settings, folders = read_settings(options.config), {}
-    taken = TAKEN | TAKEN_BY_ARMS if options.arms else TAKEN
-    if wrong := sorted(options_given(words) & taken):
+    not_allowed = SET_BY_SCRIPT | (SET_BY_ARMS if options.arms else set())
+    if wrong := sorted(options_given(words) & not_allowed):
         names = ", ".join(f"--{name}" for name in wrong)
         raise ValueError(
             f"{names} cannot be given: the arms follow from the YAML; seeds: --seeds, folder: "
@@ -63,7 +62,7 @@ def run_arms(options: Namespace, words: list[str]) -> None:
             seed: run_arm(options, stem, arm, seed, [*words, *rewards]) for seed in options.seeds
         }
     runs = compare_arms(folders)
-    figures = runs.drop(columns=[f"{stage}_interval" for stage in STAGES]).to_dict("records")
+    figures = runs.drop(columns=[f"{column}_interval" for column in LEAST]).to_dict("records")
     written = f"{stem}-arms"  # with_suffix would cut a name such as "lr-0.5"
     files.write_json(Path(f"{written}.json"), {"runs": figures})
     table = arms_table(runs)
@@ -91,7 +90,10 @@ def read_settings(config: Path) -> dict[str, Any]:
 
 
 def run_arm(options: Namespace, stem: Path, arm: str, seed: int, words: list[str]) -> list[Path]:
-    """Run one arm with one seed; return its folders: one, or warm start and run."""
+    """Run one arm with one seed; return its folders: one, or its warm start and the run after it.
+
+    `stem` is the folder's path without arm and seed; `words` are options of the recipe.
+    """
 
     def folder(label: str) -> Path:
         return stem.with_name(f"{stem.name}{label}-seed{seed}")
@@ -181,62 +183,71 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
 
 
 def compare_arms(folders: dict[str, dict[int, list[Path]]]) -> pd.DataFrame:
-    """One line for each metric, arm and seed; `folders` maps arm -> seed -> the folders of a run.
+    """The figures of each arm by each metric and seed: one line of the table for each of them.
 
-    `before` and `after` are shares of the `n` rows with the metric in all three evaluations: this
-    arm before and after, and the run as configured after. `change` is their difference, with the
-    exact McNemar `p`. `beyond` is the share of the run as configured minus this arm's, both after
-    training. All have an interval over rows. `ValueError` if a seed's runs have different rows.
+    `folders` maps arm -> seed -> the folders of that run: one, or its warm start and the run after
+    it. The columns are metric, arm, seed, minutes, and those of `figures_of_arm`, taken over the
+    rows that have the metric in all three evaluations: this arm before and after, and the run as
+    configured after. ValueError if the runs of a seed were evaluated on different rows.
     """
-    evaluated = {
-        (arm, seed): (files.read_evaluation(run[0])[0], files.read_evaluation(run[-1])[1])
-        for arm, by_seed in folders.items()
-        for seed, run in by_seed.items()
-    }
+    before, after = {}, {}  # (arm, seed) -> evaluated rows
+    for arm, runs in folders.items():
+        for seed, run in runs.items():
+            before[arm, seed] = files.read_evaluation(run[0])[0]
+            after[arm, seed] = files.read_evaluation(run[-1])[1]
     lines = []
-    for (arm, seed), (before, after) in evaluated.items():
-        stages = (before, after, evaluated[CONFIGURED, seed][1])
-        prompts = [[row["prompt"] for row in rows] for rows in stages]
-        if prompts[0] != prompts[1] or prompts[0] != prompts[2]:
+    for arm, seed in before:
+        evaluations = [before[arm, seed], after[arm, seed], after[CONFIGURED, seed]]
+        asked, *others = [[row["prompt"] for row in rows] for rows in evaluations]
+        if any(prompts != asked for prompts in others):
             raise ValueError("the runs were not evaluated on the same rows in the same order")
-        minutes = sum(map(minutes_of, folders[arm][seed]))
-        for metric in metric_names(before):
-            known = paired(*(outcomes_of(rows, metric) for rows in stages))
-            if known[0]:  # a seed of a mixture may have no row of a task
-                line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
-                lines.append({**line, **compare_outcomes(*known)})
+        minutes = sum(minutes_of(folder) for folder in folders[arm][seed])
+        for metric in metric_names(before[arm, seed]):
+            outcomes = paired(*(outcomes_of(rows, metric) for rows in evaluations))
+            if not outcomes[0]:  # a seed of a mixture may have no row of a task
+                continue
+            line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
+            lines.append({**line, **figures_of_arm(*outcomes)})
     return pd.DataFrame(lines)
 
 
-def compare_outcomes(before: list[bool], after: list[bool], best: list[bool]) -> dict[str, Any]:
-    """The figures of one arm, seed and metric; `best` is the run as configured after training."""
+def figures_of_arm(before: list[bool], after: list[bool], configured: list[bool]) -> dict[str, Any]:
+    """The figures of an arm by one metric and seed, with their intervals over rows.
+
+    The arguments are the outcomes of the same rows: of the arm before and after training, and of
+    the run as configured after training. `before` and `after` of the result are shares of rows,
+    `change` is their difference with McNemar's `p`, and `beyond` how far the run as configured
+    ends above the arm, with `beyond_p`.
+    """
     return {
         "n": len(after),
         "before": fmean(before),
         "after": fmean(after),
         "change": fmean(after) - fmean(before),
-        "beyond": fmean(best) - fmean(after),
+        "beyond": fmean(configured) - fmean(after),
         "p": mcnemar_p(before, after),
-        "beyond_p": mcnemar_p(after, best),
+        "beyond_p": mcnemar_p(after, configured),
         "before_interval": wilson_interval(sum(before), len(before)),
         "after_interval": wilson_interval(sum(after), len(after)),
         "change_interval": paired_interval(before, after),
-        "beyond_interval": paired_interval(after, best),
+        "beyond_interval": paired_interval(after, configured),
     }
 
 
-def minutes_of(run: Path) -> float:
+def minutes_of(folder: Path) -> float:
     """The minutes of a run, or of a warm start."""
-    return (files.read_json(run / files.SUMMARY) or files.read_json(run / files.WARM_START))[
-        "minutes"
-    ]
+    record = files.read_json(folder / files.SUMMARY) or files.read_json(folder / files.WARM_START)
+    return record["minutes"]
 
 
-def mean_and_interval(runs: pd.DataFrame, stage: str) -> tuple[float, tuple[float, float]]:
-    """The mean over seeds and Student's interval; for a single seed its interval over rows."""
-    values = runs[stage].tolist()
-    over_seeds = t_interval(values, LEAST[stage], 1.0)
-    return fmean(values), over_seeds or runs[f"{stage}_interval"].iloc[0]
+def mean_and_interval(runs: pd.DataFrame, column: str) -> tuple[float, tuple[float, float]]:
+    """The mean of a column over seeds and Student's interval; of one seed its interval over rows.
+
+    `runs` are the lines of one arm and metric; `column` is a key of `LEAST`.
+    """
+    values = runs[column].tolist()
+    over_seeds = t_interval(values, LEAST[column], 1.0)
+    return fmean(values), over_seeds or runs[f"{column}_interval"].iloc[0]
 
 
 # --- Showing
@@ -303,7 +314,9 @@ def verdict_of(runs: pd.DataFrame) -> str:
     return f"{words} Nothing beyond what {best} brings is shown."
 
 
-def is_shown(runs: pd.DataFrame, stage: str, p: str) -> bool:
-    """Whether a gain is shown, by the rule in `verdict_of`."""
-    mean, (low, _) = mean_and_interval(runs, stage)
-    return low > 0.0 if len(runs) > 1 else mean > 0.0 and runs[p].iloc[0] < 0.05
+def is_shown(runs: pd.DataFrame, column: str, p: str) -> bool:
+    """Whether a gain is shown, by the rule in `verdict_of`; `p` is the column of its p-values."""
+    mean, (low, _) = mean_and_interval(runs, column)
+    if len(runs) > 1:
+        return low > 0.0
+    return mean > 0.0 and runs[p].iloc[0] < 0.05

@@ -154,27 +154,32 @@ def plot_runs(runs: list[Path], output: Path) -> None:
         figure.savefig(output, dpi=120)
 
 
-def svg(panel: Panel) -> str:
-    """A panel of one run as SVG, in the colours of the page's theme, without its title.
+def svg(panel: Panel, names: list[str]) -> str:
+    """A panel as SVG without its title, in the colours that the page's theme gives to the runs.
 
-    The aria-label, for screen readers, says where the curve starts and ends.
+    The aria-label, for screen readers, says where each curve starts and ends.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # no two panels share ids
         figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
-        _draw(figure.subplots(), panel, [""])
+        _draw(figure.subplots(), panel, names)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
     drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # use the page's font
     drawn = drawn.replace(INK, "currentColor").replace(LINE, "var(--line)")
-    drawn = drawn.replace(COLORS[0], "var(--run)")
-    steps = sorted(panel.curves[0])
-    ends = [f"{panel.curves[0][step]:.3g} at step {step}" for step in (*steps[:1], *steps[-1:])]
-    return drawn.replace("<svg", f'<svg role="img" aria-label="{html.escape(", ".join(ends))}"', 1)
+    for number, color in enumerate(COLORS):
+        drawn = drawn.replace(color, f"var(--run{number})")
+    label = []
+    for name, points in zip(names, panel.curves, strict=True):
+        steps = [min(points), max(points)] if points else []
+        ends = ", ".join(f"{points[step]:.3g} at step {step}" for step in steps)
+        label.append(f"{name}: {ends}" if name else ends)
+    label = html.escape("; ".join(label))
+    return drawn.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
 def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
@@ -196,7 +201,7 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
             line(axis, smooth(points), color=color, label=name, marker=dot)
         else:
             line(axis, points, color=color, marker="o", markersize=4)
-            reward = smooth(panel.rewards[number])
+            reward = smooth(panel.rewards[number] if points else {})
             line(behind, reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
     if behind is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

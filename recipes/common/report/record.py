@@ -71,27 +71,29 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
 
 
 def complete_card(card: str, config: dict[str, Any], table: str) -> str:
-    """Add the base model, the data and the table to TRL's model card.
+    """TRL's model card with its gaps filled, and with sections on base model, data and results.
 
-    TRL's card calls a local base model None. The base model is described by the README.md in its
-    folder, if there is one; `scripts/prepare_model.py` writes it.
+    `card` is the Markdown that TRL wrote, `config` the settings of run_config.json, `table` what
+    the run printed at its end. TRL writes None as the name of a local base model, and a placeholder
+    as licence. The README.md in the base model's folder describes that model, if there is one;
+    `scripts/prepare_model.py` writes it.
     """
     base = Path(config["model_name_or_path"])
-    card = card.replace("licence: license\n", "")  # a placeholder of TRL
+    card = card.replace("licence: license\n", "")
     card = card.replace("[None](https://huggingface.co/None)", f"{base.name} (see *Base model*)")
     card = card.replace('model="None"', f'model="{config["output_dir"]}"')
-    about = f"`{base}`"
-    if (base / files.CARD).is_file():
-        about = (base / files.CARD).read_text(encoding="utf-8").strip()
-    rows = f"Rows of the recipe `{config['recipe']}`"
-    names = ("dataset_name", "dataset_path", "sources")
-    if data := {name: config[name] for name in names if config.get(name)}:
-        rows += f": {escape(str(data), quote=False)}"
+    has_readme = (base / files.CARD).is_file()
+    about = (base / files.CARD).read_text(encoding="utf-8").strip() if has_readme else f"`{base}`"
+    sources = {name: config.get(name) for name in ("dataset_name", "dataset_path", "sources")}
+    sources = {name: value for name, value in sources.items() if value}
+    data = f"Rows of the recipe `{config['recipe']}`"
+    if sources:
+        data += f": {escape(str(sources), quote=False)}"
     # The Hub would render markup that names and completions in the table contain.
     table = escape(table, quote=False).replace("```", "'''")
     return (
         f"{card}\n## Base model\n\n{about}\n"
-        f"\n## Data\n\n{rows}. Licences: README of the repository.\n"
+        f"\n## Data\n\n{data}. Licences: README of the repository.\n"
         f"\n## Before and after\n\n```\n{table}\n```\n"
     )
 

@@ -40,6 +40,19 @@ class Verdict:
     sentence: str
 
 
+@dataclass(frozen=True)
+class Change:
+    """A metric's change between two evaluations: shares, McNemar's p, and the figures as text."""
+
+    amount: float  # the share afterwards minus the share before
+    p: float
+    figures: str
+
+    @property
+    def is_shown(self) -> bool:
+        return self.p < LEVEL
+
+
 def verdict(
     log: list[dict[str, Any]],
     validation: list[dict[str, Any]],
@@ -78,13 +91,13 @@ def verdict(
 
     slope, p_slope = slope_test(rewards)
     reward_rose = slope > 0 and p_slope < LEVEL
-    change, p, figures = _compared(before, after, metric)
-    rose, fell = p < LEVEL and change > 0, p < LEVEL and change < 0
+    change = _change(before, after, metric)
+    rose, fell = change.is_shown and change.amount > 0, change.is_shown and change.amount < 0
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
-    drop, p_drop, figures_of_drop = _compared(best, last, metric)
+    drop = _change(best, last, metric)
     # If the best is no better than the first, this fall is already the change before to after.
     was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
-    dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
+    dropped = was_better and drop.amount < 0 and drop.p < LEVEL / len(between)
     decides = dropped and ends is None
     if fell and reward_rose:
         name = "diverged"
@@ -102,9 +115,9 @@ def verdict(
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
     start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
     sentence = f"{opening[0].upper()}{opening[1:]}: reward {start:.2f} to {end:.2f}; "
-    sentence += f"{metric} {figures}"
+    sentence += f"{metric} {change.figures}"
     if dropped:
-        sentence += f"; the validation rows fell after step {best['step']}: {figures_of_drop}"
+        sentence += f"; the validation rows fell after step {best['step']}: {drop.figures}"
     return Verdict(name, f"{sentence}.")
 
 
@@ -137,14 +150,14 @@ def verdict_of_run(
     held_out = ends[0]["metrics"]
     has_curve = len(validation) > 1 and held_out.keys() & validation[0]["metrics"].keys()
     evaluations = validation if has_curve else ends
-    names, sentences, by_heart = [], [], []
+    names, sentences, notes = [], [], []
     for metric in independent_metrics(m for m in evaluations[0]["metrics"] if m in held_out):
         of_metric = verdict(log, evaluations, ends, metric)
         names.append(of_metric.name)
         sentences.append(of_metric.sentence)
         if of_metric.name in ("rose together", "accuracy alone"):
-            by_heart += _by_heart(after, metric)
-    unique = dict.fromkeys([*sentences, *by_heart])
+            notes.append(_one_answer_sentence(after, metric))
+    unique = dict.fromkeys(sentence for sentence in [*sentences, *notes] if sentence)
     return Verdict(", ".join(dict.fromkeys(names)), " ".join(unique))
 
 
@@ -194,24 +207,25 @@ def ending_of(run: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
-    """A sentence if the model is not shown to beat the commonest gold as every row's answer."""
+def _one_answer_sentence(rows: list[dict[str, Any]], metric: str) -> str | None:
+    """A sentence if the metric is not shown to beat the commonest gold as every row's answer."""
     rows = [row for row in rows if metric in row["metrics"]]
     gold = commonest_gold(rows)
-    by_heart = [row.get("answer") == gold for row in rows]
-    right = [row["metrics"][metric] for row in rows]
-    if gold is None or (sum(right) > sum(by_heart) and mcnemar_p(right, by_heart) < LEVEL):
-        return []
-    return [
+    by_gold = [row.get("answer") == gold for row in rows]
+    by_model = [row["metrics"][metric] for row in rows]
+    is_better = sum(by_model) > sum(by_gold) and mcnemar_p(by_model, by_gold) < LEVEL
+    if gold is None or is_better:
+        return None
+    return (
         f"Held-out {metric} is not shown to beat one answer for every row: "
-        f"{percent(mean(right))} against {percent(mean(by_heart))} for {gold!r:.60}."
-    ]
+        f"{percent(mean(by_model))} against {percent(mean(by_gold))} for {gold!r:.60}."
+    )
 
 
-def _compared(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float, str]:
-    """A metric's change on the rows that both evaluations scored, its p, and figures as text."""
+def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> Change:
+    """The change of a metric between two evaluations, on the rows that both scored."""
     was, now = paired(old["metrics"][metric], new["metrics"][metric])
-    change = share(now) - share(was)
-    shares = f"{percent(share(was))} to {percent(share(now))}"
-    within = points(change, paired_interval(was, now))
-    return change, mcnemar_p(was, now), f"{shares}, {within}, on {len(was)} rows"
+    amount = share(now) - share(was)
+    within = points(amount, paired_interval(was, now))
+    figures = f"{percent(share(was))} to {percent(share(now))}, {within}, on {len(was)} rows"
+    return Change(amount, mcnemar_p(was, now), figures)

@@ -86,11 +86,11 @@ def sample(
 
 
 def held_out_rows(recipe: Recipe) -> list[dict]:
-    """The evaluation rows; `load_split` reads the test split alone, as HumanEval has no other."""
+    """The evaluation rows; `rows_of_split` reads the test split alone: HumanEval has no other."""
     args, module = recipe.args, recipe.module
     seed, count = args.training["seed"], args.recipe.num_eval_rows
-    if hasattr(module, "load_split"):
-        rows = module.load_split(args.recipe, "test", count, seed)
+    if hasattr(module, "rows_of_split"):
+        rows = module.rows_of_split(args.recipe, "test", count, seed)
     else:
         rows = module.load_rows(args.recipe, seed)[1]
     if not rows:

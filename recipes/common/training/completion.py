@@ -92,7 +92,7 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
     """
 
     def stop(prompts: list) -> None:
-        raise _Generated(GRPOTrainer._generate(trainer, prompts))
+        raise _Generated(begin_answers(prompts, GRPOTrainer._generate(trainer, prompts)))
 
     settings = {"_generate": stop, "num_generations_eval": 1, "generation_kwargs": None}
     settings["use_transformers_continuous_batching"] = False  # else: model in train mode
@@ -152,6 +152,40 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
     ]
     with replaced(trainer, _sync_tool_dicts=contained_tools):
         return GRPOTrainer._tool_call_loop(trainer, *arguments)
+
+
+def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> list[list[int]] | None:
+    """The token ids of prompts that begin the answer; None if the first prompt does not.
+
+    Such a prompt ends in a message of the assistant, which stays open: the model goes on with it.
+    """
+    if isinstance(prompts[0], str) or prompts[0][-1]["role"] != "assistant":
+        return None
+    if trainer.steps.guards or trainer.tools:
+        raise ValueError(
+            "a prompt ends in a message of the assistant, so that the model goes on with it; with "
+            "step rewards or tools it cannot: leave that message out."
+        )
+    return trainer.processing_class.apply_chat_template(
+        conversation=prompts,
+        chat_template=trainer.chat_template,
+        continue_final_message=True,
+        return_dict=True,
+        **trainer.chat_template_kwargs,
+    )["input_ids"]
+
+
+def begin_answers(prompts: list, generated: tuple) -> tuple:
+    """Put each begun answer before its completion, so that rewards and metrics read it whole.
+
+    `generated` is what TRL's `_generate` returns, with the completions as fourth value; it is
+    returned. Example: after a prompt that ends in `{"role": "assistant", "content": "It is "}` the
+    model writes "4", and the completion becomes "It is 4".
+    """
+    for prompt, completion in zip(prompts, generated[3], strict=True):
+        if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
+            completion[0]["content"] = prompt[-1]["content"] + (completion[0]["content"] or "")
+    return generated
 
 
 def complete_plainly(

@@ -42,12 +42,14 @@ def mcnemar_p(before: list[bool], after: list[bool]) -> float:
 
 
 def slope_test(values: list[float]) -> tuple[float, float]:
-    """The slope of a line through three values or more, and its two-sided p-value.
+    """The slope of a line through four values or more, and its two-sided p-value.
 
-    Successive errors are often correlated. So n errors count as n (1 - r) / (1 + r) independent
-    ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105). r is the correlation of
-    successive errors, plus (1 + 4 r) / n because it is estimated too small from few values. p is
-    1.0 if at most two independent errors remain. Not covered: a drift that noise hides.
+    The errors are those around a fit that may bend (a line and a logarithm), because a reward often
+    rises fast and then levels off: around a line alone such a bend would look like correlated
+    errors. Successive errors are often correlated, so n errors count as n (1 - r) / (1 + r)
+    independent ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105). r is the correlation
+    of successive errors plus (3 + 5 r) / n, because the three terms of the fit make it too small. p
+    is 1.0 if at most three independent errors remain. Not covered: a drift that noise hides.
 
     >>> slope_test([1.0, 2.0, 3.0, 4.0])
     (1.0, 0.0)
@@ -56,13 +58,14 @@ def slope_test(values: list[float]) -> tuple[float, float]:
 
     n, steps = len(values), np.arange(len(values)) - (len(values) - 1) / 2
     slope = float(steps @ values / (steps @ steps))
-    errors = np.asarray(values) - np.mean(values) - slope * steps
+    terms = np.column_stack([np.ones(n), steps, np.log(np.arange(1, n + 1))])
+    errors = values - terms @ np.linalg.lstsq(terms, values)[0]
     scatter = float(errors @ errors)
     if scatter <= 1e-24 * float(np.square(values).sum()):  # only rounding errors
         return slope, float(slope == 0.0)
     r = float(errors[1:] @ errors[:-1]) / scatter
-    r = max(0.0, r + (1 + 4 * r) / n)
-    freedom = n * (1 - r) / (1 + r) - 2
+    r = max(0.0, r + (3 + 5 * r) / n)
+    freedom = n * (1 - r) / (1 + r) - 3
     if freedom <= 0.0:
         return slope, 1.0
     deviation = math.sqrt(scatter / freedom / float(steps @ steps))
