@@ -9,6 +9,7 @@ from support.launching import ROOT, run
 from recipes.common.data.overlap import QUESTIONS, check_held_out, question_digest
 from recipes.common.data.recipe import load_recipe
 from recipes.common.utils.run_files import WARM_START, read_json, write_json
+from recipes.common.warm_start import reference_examples
 
 CONFIG = ROOT / "recipes/arithmetic/warm.yaml"
 SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4", "--eval_strategy", "no"]
@@ -28,6 +29,14 @@ def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_
     assert "the first is row 1" in message
     assert check_held_out([], rows, warm_model(tmp_path, ["four"])) == []
     assert check_held_out([], rows, "org/model") == []
+
+
+def test_prompts_that_begin_the_answer_are_refused():
+    prompt = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "It is "}]
+    recipe = load_recipe(CONFIG, SIZES)
+    recipe.train_rows = recipe.train_rows.map(lambda row: {"prompt": prompt})
+    with pytest.raises(ValueError, match="the prompts end in a message of the assistant"):
+        reference_examples(recipe, 4)
 
 
 @pytest.mark.slow
