@@ -35,7 +35,7 @@ def test_prompts_that_begin_the_answer_are_refused():
     prompt = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "It is "}]
     recipe = load_recipe(CONFIG, SIZES)
     recipe.train_rows = recipe.train_rows.map(lambda row: {"prompt": prompt})
-    with pytest.raises(ValueError, match="the prompts end in a message of the assistant"):
+    with pytest.raises(ValueError, match="the prompts begin the answer"):
         reference_examples(recipe, 4)
 
 

@@ -85,11 +85,7 @@ def warm_start(
 
 
 def reference_examples(recipe: Recipe, count: int) -> list[dict]:
-    """Draw `count` training rows that have a reference completion, in the format of TRL's SFT.
-
-    An example has `prompt` and `completion`, and `tools` if the recipe has tools. ValueError if
-    there are too few such rows, or if their prompts begin the answer themselves.
-    """
+    """Draw `count` training rows with a reference completion, in the format of TRL's SFT."""
     schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
     tools = {"tools": json.dumps(schemas)} if schemas else {}
     examples = []
@@ -98,25 +94,18 @@ def reference_examples(recipe: Recipe, count: int) -> list[dict]:
         if completion is None:
             continue
         if isinstance(prompt, list) and prompt[-1]["role"] == "assistant":
-            raise ValueError(
-                "the prompts end in a message of the assistant; TRL's SFT would close it and train "
-                "a second one: leave it out (answer_start) for a warm start."
-            )
+            raise ValueError("the prompts begin the answer; leave answer_start out for SFT.")
         if isinstance(prompt, list) and isinstance(completion, str):
             completion = [{"role": "assistant", "content": completion}]
         examples.append({"prompt": prompt, "completion": completion, **tools})
         if len(examples) == count:
             return examples
-    raise ValueError(
-        f"the recipe has {len(examples)} training rows with a reference completion; --rows is "
-        f"{count}."
-    )
+    raise ValueError(f"--rows is {count}; {len(examples)} rows have a reference completion.")
 
 
 def _train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
-    """Train the recipe's model for `steps` steps of 16 examples; `folder` gets no file yet."""
     training, model = recipe.args.training, ModelConfig(**recipe.args.model)
     args = SFTConfig(
         output_dir=str(folder),

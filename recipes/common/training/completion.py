@@ -155,16 +155,12 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
 
 
 def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> list[list[int]] | None:
-    """The token ids of prompts that begin the answer; None if the first prompt does not.
-
-    Such a prompt ends in a message of the assistant, which stays open: the model goes on with it.
-    """
+    """The token ids of prompts whose last, open message begins the answer; None for others."""
     if isinstance(prompts[0], str) or prompts[0][-1]["role"] != "assistant":
         return None
     if trainer.steps.guards or trainer.tools:
         raise ValueError(
-            "a prompt ends in a message of the assistant, so that the model goes on with it; with "
-            "step rewards or tools it cannot: leave that message out."
+            "a prompt ends in a message of the assistant; leave it out with step rewards or tools."
         )
     return trainer.processing_class.apply_chat_template(
         conversation=prompts,
@@ -176,13 +172,12 @@ def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> list[list[int]] | Non
 
 
 def begin_answers(prompts: list, generated: tuple) -> tuple:
-    """Put each begun answer before its completion, so that rewards and metrics read it whole.
+    """Put each begun answer before its completion; return `generated`, TRL's results.
 
-    `generated` is what TRL's `_generate` returns, with the completions as fourth value; it is
-    returned. Example: after a prompt that ends in `{"role": "assistant", "content": "It is "}` the
-    model writes "4", and the completion becomes "It is 4".
+    Example: after a prompt that ends in `{"role": "assistant", "content": "It is "}` the model
+    writes "4", and rewards and metrics read the completion "It is 4".
     """
-    for prompt, completion in zip(prompts, generated[3], strict=True):
+    for prompt, completion in zip(prompts, generated[3], strict=True):  # [3]: the completions
         if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
             completion[0]["content"] = prompt[-1]["content"] + (completion[0]["content"] or "")
     return generated

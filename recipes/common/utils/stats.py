@@ -44,12 +44,11 @@ def mcnemar_p(before: list[bool], after: list[bool]) -> float:
 def slope_test(values: list[float]) -> tuple[float, float]:
     """The slope of a line through four values or more, and its two-sided p-value.
 
-    The errors are those around a fit that may bend (a line and a logarithm), because a reward often
-    rises fast and then levels off: around a line alone such a bend would look like correlated
-    errors. Successive errors are often correlated, so n errors count as n (1 - r) / (1 + r)
-    independent ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105). r is the correlation
-    of successive errors plus (3 + 5 r) / n, because the three terms of the fit make it too small. p
-    is 1.0 if at most three independent errors remain. Not covered: a drift that noise hides.
+    Successive errors are often correlated. So n errors count as n (1 - r) / (1 + r) independent
+    ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105). They are errors around a fit
+    that may bend (a line and a logarithm): a reward that levels off would look correlated around a
+    line. r is their correlation plus (3 + 5 r) / n, as the fit makes it too small. p is 1.0 if at
+    most three independent errors remain. Not covered: a drift that noise hides.
 
     >>> slope_test([1.0, 2.0, 3.0, 4.0])
     (1.0, 0.0)
