@@ -46,9 +46,9 @@ def slope_test(values: list[float]) -> tuple[float, float]:
 
     Successive errors are often correlated. So n errors count as n (1 - r) / (1 + r) independent
     ones (Santer et al. 2000, section 2, doi:10.1029/1999JD901105). They are errors around a fit
-    that may bend (a line and a logarithm): a reward that levels off would look correlated around a
-    line. r is their correlation plus (3 + 5 r) / n, as the fit makes it too small. p is 1.0 if at
-    most three independent errors remain. Not covered: a drift that noise hides.
+    that may bend, as a reward that levels off would look correlated around a line. r is their
+    correlation plus (3 + 5 r) / n, as the fit makes it too small. p is 1.0 if at most three
+    independent errors remain. Not covered: a drift that noise hides.
 
     >>> slope_test([1.0, 2.0, 3.0, 4.0])
     (1.0, 0.0)
