@@ -229,7 +229,7 @@ def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
     table = {label: cells for label, *cells in lines}
     assert table["training"] == ["6 steps in 1.5 minutes."] * 2
     both = ["50.0 % (15-85) → 50.0 % (15-85)\n+0.0 pt, p 1"]
-    assert table["strict (format + answer)"] == [
+    assert table["correct in format"] == [
         *both,
         "100.0 % (34-100) → 100.0 % (34-100)\n+0.0 pt, p 1",
     ]

@@ -230,8 +230,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return output
 
     def _tokenize_prompts(self, prompts):
-        ids = tokenize_begun(self, prompts)
-        return super()._tokenize_prompts(prompts) if ids is None else (ids, None, {})
+        return tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
 
     def _generate(self, prompts):
         with self.phase("generating"):

@@ -154,21 +154,25 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
         return GRPOTrainer._tool_call_loop(trainer, *arguments)
 
 
-def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> list[list[int]] | None:
-    """The token ids of prompts whose last, open message begins the answer; None for others."""
+def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
+    """What TRL's `_tokenize_prompts` returns, for prompts whose last message begins the answer.
+
+    That message of the assistant stays open, and the model goes on with it. None: other prompts.
+    """
     if isinstance(prompts[0], str) or prompts[0][-1]["role"] != "assistant":
         return None
     if trainer.steps.guards or trainer.tools:
         raise ValueError(
             "a prompt ends in a message of the assistant; leave it out with step rewards or tools."
         )
-    return trainer.processing_class.apply_chat_template(
+    tokenized = trainer.processing_class.apply_chat_template(
         conversation=prompts,
         chat_template=trainer.chat_template,
         continue_final_message=True,
         return_dict=True,
         **trainer.chat_template_kwargs,
-    )["input_ids"]
+    )
+    return tokenized["input_ids"], None, {}  # no images
 
 
 def begin_answers(prompts: list, generated: tuple) -> tuple:
