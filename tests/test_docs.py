@@ -10,6 +10,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import test_launch
+import test_slurm_cluster
 from support.launching import ROOT
 from trl import ModelConfig
 
@@ -123,3 +125,26 @@ def test_the_language_model_as_the_scorer_grades_repeats_and_leaves_out(monkeypa
     finally:
         server.shutdown()
     assert Judge.calls == 3, "the call that failed is repeated"
+
+
+def launch_table():
+    """The rows of docs/running.md on engines, from what the tests launch; a to d are test names."""
+    rows = []
+    for launch in test_launch.ENGINES:
+        cells = []
+        for kind in test_launch.KINDS:
+            run, tests = (launch, kind), []
+            if run in test_launch.RESUMED:
+                tests.append("b")
+            if kind == "full" and launch in test_slurm_cluster.SIGNALLED:
+                tests.append("c")
+            cells += ["a" if run in test_launch.RUNS else "not run", ", ".join(tests) or "not run"]
+        on_gpus = "not run (d)" if launch in test_launch.ON_ACCELERATORS else "not run"
+        rows.append(f"| `{launch}.yaml` | {' | '.join([*cells, on_gpus])} |")
+    return rows
+
+
+def test_the_launch_table_has_what_the_tests_launch_and_no_more():
+    page = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| `\w+\.yaml` \|", line)]
+    assert rows == launch_table()

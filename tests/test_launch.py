@@ -48,6 +48,7 @@ KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04}}
 # An adapter is sharded as weights are: it is run where that matters.
 LORA_RUNS = [("ddp", "lora"), ("zero3", "lora"), ("fsdp2", "lora")]
 RUNS = [*((launch, "full") for launch in ENGINES), *LORA_RUNS]
+RESUMED = [("zero2", "full"), ("zero3", "lora"), ("fsdp2", "lora")]
 # Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to
 # its noise.
 TRAINING = {
@@ -169,9 +170,7 @@ def test_every_engine_is_in_force_trains_as_ddp_and_gives_its_answers_before_and
     assert torch.allclose(answer, expected, atol=LOGIT_TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("launch", "kind"), [("zero2", "full"), ("zero3", "lora"), ("fsdp2", "lora")]
-)
+@pytest.mark.parametrize(("launch", "kind"), RESUMED)
 def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted(
     launch, kind, trained, model, tmp_path
 ):

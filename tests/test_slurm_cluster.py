@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="a host name for each node needs root"),
 ]
+SIGNALLED = {"ddp": "DDP", "zero2": "ZeRO-2"}  # launch file -> the name of its engine
 SETTINGS = {
     "num_train_rows": 8,
     "num_eval_rows": 0,
@@ -80,7 +81,7 @@ def assert_resumed_and_finished(cluster, job, log, folder):
     assert [entry["step"] for entry in read_log(folder) if "reward" in entry] == [*range(1, 21)]
 
 
-@pytest.mark.parametrize(("launch", "engine"), [("ddp", "DDP"), ("zero2", "ZeRO-2")])
+@pytest.mark.parametrize(("launch", "engine"), SIGNALLED.items())
 def test_a_job_that_is_signalled_saves_is_requeued_and_goes_on(
     launch, engine, cluster, submit, tmp_path
 ):
