@@ -89,6 +89,18 @@ def test_every_script_file_option_target_and_test_that_a_page_names_is_there():
     assert missing == []
 
 
+OLD_WORDS = re.compile(
+    r"\b(strict(?!=)|lenient|push|farmed|naive|arms|audit|gold|verifier|voided|held-out)\b"
+)
+
+
+def test_the_pages_keep_to_their_length_and_the_readme_to_a_users_words():
+    words = {name: len((ROOT / name).read_text().split()) for name in ("README.md", "RESULTS.md")}
+    assert words["README.md"] <= 600 and words["RESULTS.md"] <= 2500
+    assert len((ROOT / "AGENTS.md").read_text().splitlines()) <= 60
+    assert OLD_WORDS.findall((ROOT / "README.md").read_text()) == []
+
+
 class Judge(BaseHTTPRequestHandler):
     """A server that grades by what the question says, and fails once."""
 
