@@ -65,7 +65,8 @@ def update_bytes(
     """Estimate the peak of one process in bytes, for a micro batch of so many completions.
 
     Measured with Qwen2.5-Coder-0.5B in bfloat16 on a CPU, LoRA, shared prompts of 228 tokens and
-    completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16.
+    completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16. Where memory is plenty, up
+    to 1.1 GiB more: pages of the checkpoint's file, which the kernel takes back.
     """
     config = model.config.get_text_config()
     half = (
