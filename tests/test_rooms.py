@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2900,
     "scripts": 950,
-    "tests": 15400,
+    "tests": 15450,
 }
 
 
