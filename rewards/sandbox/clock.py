@@ -14,8 +14,8 @@ counts as wall time. Of a program with several threads only the waiting of the f
 """
 
 import contextlib
+import os
 import time
-from pathlib import Path
 
 STILL_S = 1.0  # a longer gap between two readings means that this process was stopped
 
@@ -43,7 +43,12 @@ def processor_seconds(pid: int | None) -> float:
 
 def waiting_seconds(pid: int | None) -> float:
     """Seconds for which a process could run but its core was busy; 0.0 if that is not known."""
+    if pid is None:
+        return 0.0
     with contextlib.suppress(OSError, LookupError, ValueError):
-        nanoseconds = Path(f"/proc/{pid}/schedstat").read_text().split()[1]
-        return int(nanoseconds) / 1e9 if pid else 0.0
+        statistics = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)  # faster than `open`
+        try:
+            return int(os.read(statistics, 100).split()[1]) / 1e9
+        finally:
+            os.close(statistics)
     return 0.0

@@ -183,7 +183,8 @@ class Zygote:
         if not self.child:
             return PARENT_CHECK_S
         used = processor_seconds(self.child) + processor_seconds(self.checker) - self.checker_had
-        return min(self.seconds - used, self.wall_s - self.clock.seconds() + self._waited())
+        left = self.wall_s - self.clock.seconds()
+        return min(self.seconds - used, left if left > 0.0 else left + self._waited())
 
     def _waited(self) -> float:
         """Seconds for which the program or its checker could not run since the core was busy."""
