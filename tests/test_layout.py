@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 from support.launching import ROOT
 
-from recipes.common.checks import preflight as checks
+from recipes.common.checks import launch, preflight
 from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.settings import parse_arguments
 from rewards import KINDS, load_reward
@@ -63,9 +63,9 @@ def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # Nor what is installed here.
     for name in ("check_packages", "check_accounts"):
-        monkeypatch.setattr(checks, name, lambda *args: None)
+        monkeypatch.setattr(launch, name, lambda *args: [])
     kind = recipe_of(file.parent).RecipeArguments
     args = parse_arguments(kind, ["--config", str(file), "--dry_run"])
     assert args.model["model_name_or_path"]
     args.model["model_name_or_path"] = "org/model"  # whether it is prepared is another question
-    assert checks.preflight(args, load_parts(args, None), lambda row: "").args.problems == []
+    assert preflight.preflight(args, load_parts(args, None), lambda row: "").args.problems == []

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 from support.launching import ROOT
 
-from recipes.common.data import questions
+from recipes.common.data import files
 from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
 from recipes.common.data.recipe import import_recipe
 from recipes.common.settings import parse_arguments
@@ -119,7 +119,7 @@ def test_a_layout_that_data_sets_have_is_read(tmp_path, name, text, settings):
         (json.dumps({"messages": chat(*PAIR)["messages"] * 2}), "hold 2 of a user and 2 of an"),
         (json.dumps({"messages": chat(*PAIR)["messages"][:1]}), "hold 1 of a user and 0 of an"),
         (json.dumps({"messages": ["hi"]}), "hold 0 of a user"),
-        (as_json({"train": [ROW], "test": [ROW]}), "question, answer missing (its keys: train"),
+        (as_json({"train": [ROW], "test": [ROW]}), "with the lists train, test: save each list"),
         (json.dumps({**ROW, "question": "x" * 200_001}), "question has 200,001 characters"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_folder_has_its_own_held_out_rows_and_parts_of_a_split_are_one(tmp_pat
 def test_any_data_set_and_configuration_of_the_hub(monkeypatch, settings, expected):
     data = {"train": Dataset.from_list(ITEMS[:30]), "test": Dataset.from_list(ITEMS[30:])}
     asked, args = [], QuestionArguments(**settings)
-    monkeypatch.setattr(questions, "load_dataset", lambda *words: asked.append(words) or data)
+    monkeypatch.setattr(files, "load_dataset", lambda *words: asked.append(words) or data)
     train, held_out = load_questions(args, 0, lambda gold: None, hub=("openai/gsm8k", "main"))
     assert (asked, len(train), len(held_out)) == ([expected], 30, 10)
 

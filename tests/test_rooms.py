@@ -43,7 +43,7 @@ BUDGET = {
     "recipes/arithmetic": 200,
     "recipes/calculator": 200,
     "recipes/code": 600,
-    "recipes/common/checks": 1400,
+    "recipes/common/checks": 1450,
     "recipes/common/data": 750,
     "recipes/common/evaluation": 550,
     "recipes/common/limits.py": 250,

@@ -244,7 +244,7 @@ def test_accounts(given, words, refusal, monkeypatch, tmp_path_factory):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    monkeypatch.setattr("recipes.common.checks.preflight.get_token", lambda: None)
+    monkeypatch.setattr("recipes.common.checks.launch.get_token", lambda: None)
     assert_refused(refusal(settings=given), words)
 
 
@@ -252,7 +252,7 @@ def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
     def fails(*args, **kwargs):
         raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub")
 
-    monkeypatch.setattr("recipes.common.data.questions.load_dataset", fails)
+    monkeypatch.setattr("recipes.common.data.files.load_dataset", fails)
     assert_refused(refusal(settings={"dataset_path": None}), ("ConnectionError", "Couldn't reach"))
 
 

@@ -14,6 +14,8 @@ from recipes.common.settings import Arguments
 from rewards.rows import read_jsonl, with_keys
 
 Rows = Dataset | IterableDataset
+Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line of text)
+CHATS = ("messages", "conversations")  # columns that hold a question and its answer as messages
 STREAMED_ROWS = 1000  # so many rows of a stream are checked
 LONGEST = 200_000  # characters of a question or an answer: more is a mistake, and takes minutes
 
