@@ -62,7 +62,7 @@ def test_a_recipe_has_the_parts_a_reader_looks_for(folder):
 def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # Nor what is installed here.
-    for name in ("check_packages", "check_accounts"):
+    for name in ("check_packages", "check_accounts", "notes_on_vllm"):
         monkeypatch.setattr(launch, name, lambda *args: [])
     kind = recipe_of(file.parent).RecipeArguments
     args = parse_arguments(kind, ["--config", str(file), "--dry_run"])
