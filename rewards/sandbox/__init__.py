@@ -7,7 +7,7 @@
 The parts: `pool` (in the trainer) hands each program to a `zygote` (a small interpreter) through a
 `slot`. The zygote forks a `worker`, which runs the program, and a `checker`, which holds the tests.
 Both are put under `confinement` (user, limits, `seccomp`) first. The checker calls the program's
-functions over a `link`, which carries plain values only (`codec`).
+functions over a `link`, which carries values with their types and identities (`codec`, `kinds`).
 
 Each file says what its part does not cover.
 """

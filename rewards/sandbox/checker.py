@@ -7,12 +7,13 @@ patches, overrides or returns changes what a test means, and its process holds n
 
 If the tests are plain (see `names.are_plain`), one checker serves up to 64 programs, one after the
 other. Other tests could leave changes behind, so each program gets a new checker. A checker takes
-only messages from a program, and the codec builds new built-in values from them. The link, names
-and values of a program are deleted before the next program. A checker that has started threads or
-uses much more memory than at first is replaced. If a checker dies, its program is run once more,
-on a new checker. A program that took over the checker could pass itself and the programs after it
-in the group, and read their tests. It could reach nothing else, since a checker has no more rights
-than a program. To take it over needs an error in the C code of Python's json, int, float, Decimal.
+only messages from a program, from which the codec builds values that run none of its code. The
+link, names and values of a program are deleted before the next program. A checker that has started
+threads or uses much more memory than at first is replaced. If a checker dies, its program is run
+once more, on a new checker. A program that took over the checker could pass itself and the programs
+after it in the group, and read their tests. It could reach nothing else, since a checker has no
+more rights than a program. To take it over needs an error in the C code of Python's json, int,
+float, Decimal.
 
 What is not covered: such an error; a weak test stays weak: for example, a test that calls the
 program and compares nothing passes.
