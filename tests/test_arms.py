@@ -92,7 +92,7 @@ def test_arms_with_other_rows_are_not_compared(runs):
     [
         (
             {CONFIGURED: [60], "random": [10], "format-only": [30]},
-            "gain +60.0 pt (+49 to +69); above the best other arm (format-only) +30.0 pt",
+            "gain +60.0 pt (+49 to +69); above the best control run (format-only) +30.0 pt",
             "in the runs at hand.",
         ),
         ({CONFIGURED: [60], "random": [59]}, "gain +60", "beyond what random brings is shown."),
@@ -112,7 +112,7 @@ def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds(won):
         return [" ".join(line.split()) for line in arms_table(won(of_seeds)).splitlines()]
 
     one = lines({CONFIGURED: [60]})
-    assert one[0] == "strict, 100 held-out rows"
+    assert one[0] == "correct in format, 100 test questions"
     assert one[2] == "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18 -"
     two = lines({CONFIGURED: [40, 60], "sft": [30, 20]})
     assert two[4] == "as configured 8.0 0.0 % 50.0 % (0-100) +50.0 pt (-77 to +100) - -"
@@ -146,7 +146,7 @@ def test_an_arm_has_its_rewards_with_their_settings_alone(arm, words):
 def test_an_arm_that_would_show_nothing_or_another_run_is_left_out_or_refused():
     for names in (["gsm8k_correctness"], ["xml_format"]):  # no format, nothing else
         assert rewards_of_arm({"reward_funcs": names}, "format-only") is None
-    with pytest.raises(ValueError, match="a preset may add a reward to every arm"):
+    with pytest.raises(ValueError, match="a preset may add a reward to a control run"):
         rewards_of_arm({"reward_funcs": ["xml_format"], "preset": "dapo"}, "random")
 
 

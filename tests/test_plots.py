@@ -33,7 +33,10 @@ def test_the_log_is_read_from_the_final_state_or_the_newest_checkpoint(tmp_path)
 
 def test_a_panel_is_drawn_of_each_key_that_any_run_logged_and_of_each_validation_metric():
     titles = [panel.title.partition(" (")[0] for panel in panels([LOG, OTHER], [CURVE, []])]
-    validated = ["validation: lenient", "validation: strict"]  # the verdict's first
+    validated = [
+        "validation: correct answer",
+        "validation: correct in format",
+    ]  # the verdict's first
     logged = ["reward a", "reward b", "completion length", "KL to the reference model"]
     assert titles == ["reward", *validated, *logged]
     assert curve(LOG, "reward") == {1: 0.5, 3: 0.7}

@@ -111,9 +111,9 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
     parts = ('<p class="verdict">', "6 steps in 1.5 minutes.", '"row">correct in', "<figure>")
     places = [opening.index(part) for part in parts]
     assert places == sorted(places)
-    assert "eld-out strict" in opening, "the metric that the held-out rows have, too"
-    metrics = re.findall(r"<figcaption>validation: ([a-z]+)", text)
-    assert metrics == ["lenient", "strict"], "the independent one first"
+    assert "correct in format on the test" in opening, "the metric that the held-out rows have, too"
+    metrics = re.findall(r"<figcaption>validation: ([a-z ]+) \(", text)
+    assert metrics == ["correct answer", "correct in format"], "the independent one first"
     assert re.findall(r'aria-label="(.*?)"', opening) == ["0 at step 0, 0.5 at step 6"]
     cells = ["50.0 %\n(15-85)", "50.0 %\n(15-85)", "+0.0 pt", "1"]
     assert rows_of(text, "results")[1] == ["correct in format", *cells]
@@ -121,11 +121,13 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
 
 def test_held_out_rows_are_counted_by_what_became_of_them_and_shown_with_both_texts(tmp_path):
     text = page_of(make_run(tmp_path / "run"))
-    assert rows_of(text, "rows")[1:] == [["strict", *"1111"], ["format", "0", "0", "4", "0"]]
+    in_format, asked = ["correct in format", *"1111"], ["asked format", *"0040"]
+    assert rows_of(text, "rows")[1:] == [in_format, asked]
     assert re.findall(r"<summary><b>row (\d)</b>", text) == ["0", "1", "2", "3"]
     first = Words(re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1]).words
-    outcomes = "gold answer: 4 ✗ strict ✓ format → ✓ strict ✓ format"
-    before = "before ✗ strict ✓ format right_sum 0, tidy –before 0"
+    marks = "correct in format ✓ asked format"
+    outcomes = f"correct answer: 4 ✗ {marks} → ✓ {marks}"
+    before = "before ✗ correct in format ✓ asked format right_sum 0, tidy –before 0"
     for part in ("row 0 Held out 0", outcomes, "Be brief.", before, "right_sum 2, tidy –after 0"):
         assert part in first
 
@@ -151,17 +153,17 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
         write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
     figures = figures_of(folder, chosen=None)
     ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "best_checkpoint": BEST}
-    notes = {"stopped": "strict was no better", "voided": "25.0 % of them were voided."}
+    notes = {"stopped": "strict was no better", "voided": "25.0 % of them were left out."}
     summary = {**figures, **ending, **notes}
     first, sentence, *lines = final_table(Path("run"), summary).splitlines()
     assert first == "run: 1 step in 1.5 minutes on 2 CPU cores"
     assert sentence.strip() in Words(page_of(folder)).words
     voided, stopped, chosen, *table = lines
-    assert voided == "  25.0 % of them were voided."
+    assert voided == "  25.0 % of them were left out."
     assert stopped == "  Stopped early: strict was no better."
     assert chosen == f"  {CHOSEN}"
     assert table[-3:] == [
-        "  160 held-out rows show a change of 11.4 points or more "
+        "  160 test questions show a change of 11.4 points or more "
         "(80 % power, if a quarter of the rows change)",
         "  Every row: run/evaluation",
         "  Look at it: run/report.html   All figures: run/summary.json",

@@ -28,12 +28,13 @@ def rows(right, n=100, metric="lenient", golds=None, **columns):
     return [{**row, "answer": gold} for row, gold in zip(made, golds or [None] * n, strict=True)]
 
 
-TOGETHER = "Reward and held-out lenient rose together: "
-DIVERGED = "The reward rose and held-out lenient fell: "
-REWARD_ALONE = "The reward rose, and no rise of held-out lenient is shown: "
-ALONE = "Held-out lenient rose, and no rise of the reward beyond drift is shown: "
-NOTHING = "No change of held-out lenient is shown, nor a rise of the reward beyond drift: "
-FELL = "Held-out lenient fell after step 10: "
+TOGETHER = "Reward and correct answer on the test questions rose together: "
+DIVERGED = "The reward rose and correct answer on the test questions fell: "
+REWARD_ALONE = "The reward rose, and no rise of correct answer on the test questions is shown: "
+NO_RISE = "rise of the reward beyond drift"
+ALONE = f"Correct answer on the test questions rose, and no {NO_RISE} is shown: "
+NOTHING = f"No change of correct answer on the test questions is shown, nor a {NO_RISE}: "
+FELL = "Correct answer on the test questions fell after step 10: "
 UNKNOWN = "Whether the model got better is not known: no rows were evaluated before and after."
 
 
@@ -45,7 +46,7 @@ UNKNOWN = "Whether the model got better is not known: no rows were evaluated bef
         (RISING, (60, 50, 20), "diverged", DIVERGED),
         (RISING, (60, 61), "reward alone", REWARD_ALONE),
         (RISING, (20, 70, 45), "accuracy fell", FELL),
-        (FLAT, (60, 50, 20), "accuracy fell", "Held-out lenient fell after step 0: "),
+        (FLAT, (60, 50, 20), "accuracy fell", FELL.replace("10", "0")),
         (RISING, (50, 57, 50), "accuracy fell", FELL),  # seven rows lost: p = 0.016
         (RISING, (50, *[57] * 5, 50), "reward alone", REWARD_ALONE),  # the best of five: 0.05 / 5
         (FLAT, (20, 30, 45), "accuracy alone", ALONE),
@@ -67,7 +68,7 @@ FALL = (
 def test_the_sentence_holds_the_figures_with_their_interval_and_rows():
     assert verdict(log(RISING), evaluations(20, 70, 45)).sentence == (
         f"{FELL}reward 1.23 to 3.10; "
-        f"lenient 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on 100 rows; {FALL}"
+        f"correct answer 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on 100 rows; {FALL}"
     )
 
 
@@ -77,14 +78,14 @@ def test_held_out_rows_decide_and_a_fall_of_the_validation_rows_is_told_beside_t
     found = verdict(log(RISING), few, many)
     assert found.sentence.startswith(TOGETHER) and "on 200 rows" in found.sentence
     found = verdict(log(RISING), evaluations(20, 70, 45), evaluations(20, 60))
-    after = "lenient 20.0 % to 60.0 %, +40.0 pt (+29 to +49), on 100 rows"
+    after = "correct answer 20.0 % to 60.0 %, +40.0 pt (+29 to +49), on 100 rows"
     assert found.name == "rose together" and found.sentence.endswith(f"{after}; {FALL}")
 
 
 def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():
     held_out = rows(20, metric="tests"), rows(50, metric="tests")
     found = verdict_of_run(log(RISING), evaluations(20, 20), *held_out)
-    assert "held-out tests rose" in found.sentence
+    assert "tests on the test questions rose" in found.sentence
 
 
 def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
@@ -100,26 +101,27 @@ def test_each_of_several_tasks_has_its_sentence():
 
     found = verdict_of_run(log(FLAT), [], both(20, 50), both(21, 90))
     assert found.name == "nothing moved, accuracy alone"
-    nothing, rose = found.sentence.split(" Held-out ")
-    assert nothing.startswith("No change of held-out math lenient is shown, nor a ")
-    assert rose.startswith("code tests rose, and no rise of the reward beyond drift is shown: ")
+    nothing, rose = found.sentence.split(" Code tests on ")
+    assert nothing.startswith(NOTHING.replace("correct", "math: correct"))
+    assert rose.startswith("the test questions rose, and no rise of the reward beyond drift is ")
 
 
 def test_a_rise_to_what_one_answer_reaches_is_said_to_be_no_better():
     golds, different = ["no"] * 60 + ["yes"] * 40, [str(gold) for gold in range(100)]
     run = (log(RISING), [], rows(10, golds=golds))
     sentence = verdict_of_run(*run, rows(65, golds=golds)).sentence
-    same = "Held-out lenient is not shown to beat one answer for every row"
+    same = "The model is not shown to beat one answer given to every question"
     assert sentence.startswith(TOGETHER)
-    assert sentence.endswith(f" {same}: 65.0 % against 60.0 % for 'no'.")
+    assert sentence.endswith(f" {same}: correct answer 65.0 % against 60.0 % for 'no'.")
     assert "one answer" not in verdict_of_run(*run, rows(65, golds=different)).sentence
 
 
 def test_a_metric_that_scores_as_a_reward_does_is_not_called_independent():
     before, after = (rows(right, metric="tests", by_reward=["tests"]) for right in (0, 45))
     found = verdict_of_run(log(RISING), [], before, after)
-    opening = "Reward and held-out tests (by the reward's own scorer) rose together: "
+    opening = "Reward and tests on the test questions (by the reward's own scorer) rose together: "
     assert found.sentence.startswith(opening)
     hidden = [{**row, "metrics": {**row["metrics"], "hidden": False}} for row in after]
     found = verdict_of_run(log(RISING), [], hidden, hidden)
-    assert found.sentence.startswith("The reward rose, and no rise of held-out hidden is shown: ")
+    alone = REWARD_ALONE.replace("correct answer", "hidden tests")
+    assert found.sentence.startswith(alone)

@@ -24,7 +24,7 @@ from recipes.common.settings import options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
-from recipes.common.utils.tables import format_table, percent, points, share_and_span
+from recipes.common.utils.tables import format_table, in_words, percent, points, share_and_span
 from recipes.common.utils.yaml_file import read_yaml
 from rewards import load_rewards
 
@@ -49,14 +49,14 @@ def run_arms(options: Namespace, words: list[str]) -> None:
     if wrong := sorted(options_given(words) & not_allowed):
         names = ", ".join(f"--{name}" for name in wrong)
         raise ValueError(
-            f"{names} cannot be given: the arms follow from the YAML; seeds: --seeds, folder: "
+            f"{names} cannot be given: control runs follow from the YAML; seeds: --seeds, folder: "
             "--output_dir."
         )
     stem = options.output_dir or Path(settings["output_dir"])
     for arm in [CONFIGURED, *options.arms]:
         rewards = rewards_of_arm(settings, arm)
         if rewards is None:
-            print(f"The arm {arm} is left out: it would show nothing here.")
+            print(f"The control run {arm} is left out: it would show nothing here.")
             continue
         folders[arm] = {
             seed: run_arm(options, stem, arm, seed, [*words, *rewards]) for seed in options.seeds
@@ -160,7 +160,7 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
     if arm in (CONFIGURED, SFT, SFT_GRPO):
         return []
     if settings.get("preset"):
-        raise ValueError("a preset may add a reward to every arm: put its keys into the YAML.")
+        raise ValueError("a preset may add a reward to a control run: put its keys into the YAML.")
     names, used = settings["reward_funcs"], [arm]
     if arm == FORMAT_ONLY:
         rewards = load_rewards(names, settings.get("reward_kwargs"), settings.get("reward_tasks"))
@@ -262,7 +262,7 @@ def arms_table(runs: pd.DataFrame) -> str:
             for run in of_arm.to_dict("records") if several else ():
                 table.append(
                     {
-                        "arm": f"  seed {run['seed']}",
+                        "run": f"  seed {run['seed']}",
                         "minutes": f"{run['minutes']:.1f}",
                         "before": percent(run["before"]),
                         "after (95 %)": percent(run["after"]),
@@ -273,7 +273,7 @@ def arms_table(runs: pd.DataFrame) -> str:
                 )
             table.append(
                 {
-                    "arm": arm,
+                    "run": arm,
                     "minutes": f"{of_arm['minutes'].mean():.1f}",
                     "before": percent(of_arm["before"].mean()),
                     "after (95 %)": share_and_span(*mean_and_interval(of_arm, "after")),
@@ -286,11 +286,13 @@ def arms_table(runs: pd.DataFrame) -> str:
             )
         rows = of_metric[of_metric["arm"] == CONFIGURED]["n"].sum()
         verdict = verdict_of(of_metric)
-        blocks.append(f"{metric}, {rows} held-out rows\n{format_table(table)}\n  {verdict}")
-    over = "over the rows of one seed: others may move each arm by some points."
+        blocks.append(
+            f"{in_words(metric)}, {rows} test questions\n{format_table(table)}\n  {verdict}"
+        )
+    over = "over the rows of one seed: others may move each run by some points."
     if several:
         over = "Student's over seeds; where a seed takes off or does not, they hold less often."
-    blocks.append(f"Beyond it: the run as configured above that arm. Intervals: {over}")
+    blocks.append(f"Beyond it: the run as configured above that one. Intervals: {over}")
     return "\n\n".join(blocks)
 
 
@@ -306,11 +308,11 @@ def verdict_of(runs: pd.DataFrame) -> str:
     best = others.groupby("arm")["after"].mean().idxmax()
     rest = others[others["arm"] == best]
     left = points(*mean_and_interval(rest, "beyond"))
-    words = f"{gain}; above the best other arm ({best}) {left}."
+    words = f"{gain}; above the best control run ({best}) {left}."
     if not is_shown(configured, "change", "p"):
         return f"{words} The run as configured shows no gain of its own here."
     if is_shown(rest, "beyond", "beyond_p"):
-        return f"{words} What is above it came from what that arm lacks, in the runs at hand."
+        return f"{words} What is above it came from what that run lacks, in the runs at hand."
     return f"{words} Nothing beyond what {best} brings is shown."
 
 

@@ -28,6 +28,7 @@ from recipes.common.report.plots import COLORS, Panel, panels, svg
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.utils import run_files as files
 from recipes.common.utils.run_files import messages, read_json
+from recipes.common.utils.tables import in_words
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_COMPLETIONS = 5_000
@@ -56,7 +57,7 @@ def write_report(folder: Path) -> None:
     environment = _environment(read_json(folder / files.VERSIONS, []), summary)
     environment += f"<details><summary>All settings</summary>{settings}</details>"
     sections = [
-        ("rows", "The same held-out questions before and after", _held_out(before, after)),
+        ("rows", "The same test questions before and after", _held_out(before, after)),
         ("training", "Curves", _curves(figures)),
         ("completions", "Completions of training", _completions(files.completion_files(folder))),
         ("time", "Time by phase", _time(summary)),
@@ -93,7 +94,7 @@ def write_comparison(folders: list[Path], output: Path) -> None:
     different = [cells for cells in settings if len(set(cells[1:])) > 1]
     sections = [
         ("training", "Curves", _curves("".join(_figure(panel, names) for panel in curves))),
-        ("rows", "The same held-out questions after training", _same_rows(names, afters)),
+        ("rows", "The same test questions after training", _same_rows(names, afters)),
         ("settings", "Settings that differ", _table(["setting", *names], different)),
     ]
     _write(output, ", ".join(names), results, "", sections)
@@ -126,7 +127,7 @@ def _results(run: dict[str, Any]) -> str:
     opening = _tag("p", run["verdict"]["sentence"], "verdict")
     opening += _tag("p", " ".join([_length(run), *ending_of(run)]))
     if run["before"] is None:
-        nothing = "No held-out rows were evaluated: nothing shows whether the model got better."
+        nothing = "No test questions were asked: nothing shows whether the model got better."
         return opening + _tag("p", nothing)
     head, *rows = comparison(run["before"], run["after"], run["mcnemar_p"])
     # A narrow screen should break the line before the bracket.
@@ -141,7 +142,7 @@ def _column(run: dict[str, Any]) -> dict[str, str]:
     if run["before"] is None:
         return column
     head, *rows = comparison(run["before"], run["after"], run["mcnemar_p"])
-    column["held-out rows"] = head[0]
+    column["test questions"] = head[0]
     for label, before, *later in rows:
         after, change, p = [*later, "", "", ""][:3]
         column[label] = before
@@ -169,14 +170,14 @@ def _curves(figures: str) -> str:
 def _held_out(before: list[dict], after: list[dict]) -> str:
     """A table of how many held-out rows each metric won and lost, then the rows with both texts."""
     if not after:
-        return _tag("p", "No held-out rows were evaluated before and after.")
+        return _tag("p", "No test questions were asked before and after.")
     table = []
     for name, (was, now) in pairs(before, after).items():
         counts = Counter(zip(was, now, strict=True))
-        table.append([name, *(str(counts[outcome]) for outcome in OUTCOMES)])
+        table.append([in_words(name), *(str(counts[outcome]) for outcome in OUTCOMES)])
     note = "A line opens to the prompt and to what the model wrote. First what changed."
     rows = list(zip(before, after, strict=True))
-    counted = _table(["rows by metric", *OUTCOMES.values()], table)
+    counted = _table(["questions by metric", *OUTCOMES.values()], table)
     return _tag("p", note, "quiet") + counted + _rows(["before", "after"], rows)
 
 
@@ -220,7 +221,7 @@ def _row(labels: list[str], evaluations: tuple[dict, ...], is_open: bool) -> str
     question = next((text for role, text in reversed(turns) if role != "assistant"), "")
     line = [_tag("b", f"row {first['row']}"), _tag("span", question[:200], "question")]
     if first.get("answer") is not None:
-        line.append(_tag("span", f"gold answer: {first['answer']}"))
+        line.append(_tag("span", f"correct answer: {first['answer']}"))
     line.append(" → ".join(_marks(one["metrics"]) for one in evaluations))
     prompt = "".join(_tag("p", role, "quiet") + _tag("pre", text) for role, text in turns)
     sides = ""
@@ -240,7 +241,7 @@ def _row(labels: list[str], evaluations: tuple[dict, ...], is_open: bool) -> str
 def _marks(metrics: dict[str, bool]) -> str:
     """The outcome of each metric as a mark and its name."""
     return " ".join(
-        _tag("span", f"{'✓' if holds else '✗'} {name}", "met" if holds else "quiet")
+        _tag("span", f"{'✓' if holds else '✗'} {in_words(name)}", "met" if holds else "quiet")
         for name, holds in metrics.items()
     )
 

@@ -18,6 +18,7 @@ import pandas as pd
 from recipes.common.evaluation.scores import independent_metric
 from recipes.common.utils.run_files import is_reward_mean, read_config, read_log, read_validation
 from recipes.common.utils.stats import wilson_interval
+from recipes.common.utils.tables import in_words
 
 Log = list[dict[str, float]]
 Points = dict[int, float]  # optimizer step -> value
@@ -46,7 +47,7 @@ STYLE = {
 }
 TITLES = {
     "groups/without_spread": "groups without spread, which teach nothing (share)",
-    "groups/verifier_spread": "groups with spread of a verifier (share)",
+    "groups/verifier_spread": "groups whose correctness rewards differ (share)",
     "completions/mean_length": "completion length (tokens)",
     "completions/clipped_ratio": "cut off at max_completion_length (share)",
     "kl": "KL to the reference model (nats a token)",
@@ -60,7 +61,7 @@ class Panel:
 
     title: str
     curves: list[Points]
-    spans: list[Spans] | None = None  # bands of a validation metric or of a push
+    spans: list[Spans] | None = None  # bands of a validation metric or of a pull
     rewards: list[Points] | None = None  # drawn behind a validation metric
 
 
@@ -69,11 +70,11 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     keys = sorted({key for log in logs for entry in log for key in entry})
     judged = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
     titles = {key: f"reward {key.split('/')[1]} (mean)" for key in keys if is_reward_mean(key)}
-    titles |= {f"metrics/{name}": f"{name} of the completions of training" for name in judged}
+    titles |= {f"metrics/{name}": f"{in_words(name)}, completions of training" for name in judged}
     titles |= {key: title for key, title in TITLES.items() if key in keys}
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
     for name in judged:
-        title = f"push/{name} (covariance with the advantage; band: running interval)"
+        title = f"pull on {in_words(name)} (band: running interval)"
         curves = [curve(log, f"push/{name}") for log in logs]
         logged.append(Panel(title, curves, [band(log, f"push/{name}") for log in logs]))
 
@@ -85,7 +86,7 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
         curves, spans = zip(
             *(shares(validation, metric) for validation in validations), strict=True
         )
-        title = f"validation: {metric} (share, 95 % band; dashed: the reward)"
+        title = f"validation: {in_words(metric)} (share, 95 % band; dashed: the reward)"
         validated.append(Panel(title, list(curves), list(spans), rewards))
     total = [Panel("reward (weighted sum)", rewards)] if "reward" in keys else []
     return [*total, *validated, *logged]

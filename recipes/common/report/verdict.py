@@ -17,7 +17,7 @@ from recipes.common.evaluation.scores import (
 from recipes.common.report.plots import curve
 from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_log, read_validation
 from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test
-from recipes.common.utils.tables import percent, points
+from recipes.common.utils.tables import in_words, percent, points
 
 LEVEL = 0.05  # of every test: the rate of false alarms
 FEWEST_STEPS = 6  # logged steps; with fewer the verdict is "not known"
@@ -108,14 +108,15 @@ def verdict(
     else:
         name = "accuracy alone" if rose else "nothing moved"
 
-    label = f"held-out {metric}"
+    words = in_words(metric)
+    label = f"{words} on the test questions"
     if metric in before.get("by_reward", []):
         label += " (by the reward's own scorer)"
     opening = OPENINGS[name].format(metric=label, step=best["step"] if decides else first["step"])
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
     start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
     sentence = f"{opening[0].upper()}{opening[1:]}: reward {start:.2f} to {end:.2f}; "
-    sentence += f"{metric} {change.figures}"
+    sentence += f"{words} {change.figures}"
     if dropped:
         sentence += f"; the validation rows fell after step {best['step']}: {drop.figures}"
     return Verdict(name, f"{sentence}.")
@@ -181,7 +182,7 @@ def voided_sentence(log: list[dict[str, Any]]) -> str | None:
     """A sentence on voided completions, which taught nothing; None if the run has none.
 
     >>> voided_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
-    '25.0 % of the completions were voided and taught nothing: right could not score them.'
+    '25.0 % of the completions were left out and taught nothing: right could not score them.'
     """
     shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
     if not any(shares):
@@ -189,7 +190,7 @@ def voided_sentence(log: list[dict[str, Any]]) -> str | None:
     failures = {key for entry in log for key in entry if entry[key]}
     names = {key.partition("/")[2] for key in failures if key.startswith(("errors/", "unparsed/"))}
     return (
-        f"{percent(mean(shares))} of the completions were voided and taught nothing: "
+        f"{percent(mean(shares))} of the completions were left out and taught nothing: "
         f"{', '.join(sorted(names))} could not score them."
     )
 
@@ -217,8 +218,9 @@ def _one_answer_sentence(rows: list[dict[str, Any]], metric: str) -> str | None:
     if gold is None or is_better:
         return None
     return (
-        f"Held-out {metric} is not shown to beat one answer for every row: "
-        f"{percent(mean(by_model))} against {percent(mean(by_gold))} for {gold!r:.60}."
+        "The model is not shown to beat one answer given to every question: "
+        f"{in_words(metric)} {percent(mean(by_model))} against {percent(mean(by_gold))} for "
+        f"{gold!r:.60}."
     )
 
 
