@@ -7,6 +7,8 @@ r"""Reads the number that a free text offers as its final answer.
    the rest of the sentence has none.
 4. `number_of` reads the number. The answer is None where an operation is left to do (`9 * 2`),
    where several numbers are offered ("17 or 18"), and where words deny the number ("not 18").
+5. A later statement wins: after "The answer is 18. Actually, it is 20." the answer is 20, and after
+   "Answer: unknown" it is None.
 
 Every pattern takes linear time: each repetition is bounded, or can match in one way only.
 """
@@ -244,13 +246,13 @@ def _last_stated(text: str) -> list[Fraction | None]:
 
 # Words that take back what stands before them, where a sentence or a clause starts.
 _TAKES_BACK = re.compile(
-    r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]*"
-    r"(?:(?:oh|but|hmm+|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]*){0,2}"
+    r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
+    r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
     r"(?:(?:no|nope|sorry|rather|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold on"
     r"|(?:make|scratch) that|or rather|my (?:mistake|bad|apologies)|apologies|on second thought"
-    r"|I (?:mean|meant|was wrong|forgot|mis[a-z]+|apologi[sz]e)"
+    r"|I (?:mean|meant|was wrong|forgot|mis[a-z]{1,12}|apologi[sz]e)"
     r"|I made an? [a-z ]{0,20}(?:mistake|error)"
-    r"|(?:let me|I (?:should|must|have to|need to)|to) (?:correct|fix|redo|rec[a-z]+)"
+    r"|(?:let me|I (?:should|must|have to|need to)|to) (?:correct|fix|redo|rec[a-z]{1,12})"
     r"|(?:it|that|this) (?:should|must) (?:be|have been)"
     r"|(?:that|this|it) (?:is|was) (?:wrong|incorrect))\b",
     re.IGNORECASE,
@@ -286,7 +288,7 @@ def last_box(text: str) -> str | None:
 
 def _is_replaced(text: str, place: Place | None) -> bool:
     """Whether a text takes back the number in a tag or a box and then states another number."""
-    later = _corrected(text[place.end :]) if place else []
+    later = _corrected(text[place.end :][-MAX_CHARS:]) if place else []
     value = one_number(inside_of(text, place)) if later else None
     return value is not None and later not in ([None], [value])
 
