@@ -37,7 +37,6 @@ from recipes.common.training.completion import (
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
-from recipes.common.training.vllm import vllm_in_training_dtype
 from rewards.boundary import contained
 from rewards.contract import Reward, at_once, reward_of
 
@@ -121,6 +120,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         environment_factory=None,
     ):
         from recipes.common.training import tools as run_tools
+        from recipes.common.training.vllm import vllm_in_training_dtype
 
         if args is None:
             name = model if isinstance(model, str) else model.config._name_or_path
