@@ -5,7 +5,7 @@
 
 The model sees one worked example and a question such as `Calculate 58 + 26.`, and answers
 `<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in three minutes on two
-CPU cores: strict accuracy from 6 % to 64 %, lenient from 35 % to the same (means of five seeds).
+CPU cores: correct in format from 6 % to 64 %, correct answers from 35 % to the same (five seeds).
 """
 
 import json
