@@ -78,7 +78,11 @@ class Cluster:
         self.run(f"{PACKAGES}/usr/sbin/slurmctld-wlm", "-c", "-f", str(self.config))
         for name in PORTS:
             self.start_node(name)
-        time.sleep(2)
+        deadline = time.monotonic() + 60
+        idle = ["bash", "-c", "sinfo --noheader --format='%D %T' || true"]
+        while self.run(*idle) != "2 idle":
+            assert time.monotonic() < deadline, f"no two idle nodes: see the logs in {self.folder}"
+            time.sleep(0.5)
         # Slurm finds no device that it would take for a GPU: one is counted, and none is looked at.
         self.run("scontrol", "update", "NodeName=n1,n2", "Gres=gpu:1")
 
@@ -106,7 +110,8 @@ class Cluster:
 
     def stop(self) -> None:
         for name in PORTS:
-            self.kill_node(name)
+            with contextlib.suppress(OSError):  # it has not started
+                self.kill_node(name)
         for name in ("slurmctld.pid", "munge.pid"):
             with contextlib.suppress(OSError):
                 os.kill(int((self.folder / name).read_text()), signal.SIGTERM)
