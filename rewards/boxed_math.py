@@ -150,14 +150,14 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     sources = {gold_answer(gold), wanted.source, *(item.source for item in wanted.items)}
     if _squeezed(result) in map(_squeezed, sources):
         return False
-    numbers, others = (
-        [written_number(tree) for tree in _values(answer)]
-        for answer in (wanted, _read_in_box(result, wanted))
-    )
-    if numbers and None not in numbers and None in others:
+    # `written_number` is None for an expression that is not worked out, such as 4+3.
+    gold_numbers = [written_number(tree) for tree in _values(wanted)]
+    numbers = [written_number(tree) for tree in _values(_read_in_box(result, wanted))]
+    if gold_numbers and None not in gold_numbers and None in numbers:
         return True
-    asked = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(result))}(?!\w|\.\d)"
-    return re.search(asked, _squeezed(question_of(prompt))) is not None
+    # Copied: the result stands in the question as a whole, not as a part of a word or a number.
+    whole = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(result))}(?!\w|\.\d)"
+    return re.search(whole, _squeezed(question_of(prompt))) is not None
 
 
 def _values(answer: Answer) -> list[Tree]:

@@ -160,17 +160,19 @@ def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
 def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
     """Return the reward that `target` makes or is, with its parameters set.
 
-    A class is called with `kwargs`, and so is a function that returns a reward: one without TRL's
-    arguments, to which `kwargs` gives all that it needs. A reward function becomes a partial.
+    A class is called with `kwargs`; its instance is the reward. A function that makes a reward is
+    called, too: none of its parameters is an argument that TRL passes (`completions`, say), and
+    `kwargs` has all that it needs. Any other function is the reward: `kwargs` are bound to it.
     """
     signature, parameters = inspect.signature(target), named_parameters(target)
     for name, value in kwargs.items():
         if name in parameters and (kind := other_kind(parameters[name], value)):
             raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {kind}.")
     unknown = [name for name in kwargs if name not in parameters.keys() - TRL_ARGUMENTS]
-    needed = {name for name, p in parameters.items() if p.default is p.empty}
-    is_complete = needed <= kwargs.keys() and not unknown
-    makes_reward = parameters and is_complete and not parameters.keys() & TRL_ARGUMENTS
+    required = {name for name, p in parameters.items() if p.default is p.empty}
+    has_all = required <= kwargs.keys() and not unknown
+    # A function that names no parameter, such as `f(**kwargs)`, is a reward.
+    makes_reward = parameters and has_all and not parameters.keys() & TRL_ARGUMENTS
     if inspect.isclass(target) or makes_reward:
         try:
             reward = target(**kwargs)

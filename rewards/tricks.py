@@ -242,16 +242,20 @@ def disguises(gold: str) -> dict[str, str]:
 
 
 def disorder(before: str, wrong: str, after: str) -> dict[str, str]:
-    """Put a wrong answer in the reference's tags: in order, in reverse, and as empty tags."""
+    """Put a wrong answer into the reference, and spoil the order of its tags.
+
+    `before` and `after` are the reference's text around its answer. `shaped` has the wrong answer
+    in its place, `reversed` all tags and texts in reverse, `emptied` the tags alone.
+    """
     whole, tags = f"{before}{wrong}{after}", re.findall(r"</?[A-Za-z_]+>", after)
-    pieces = re.findall(r"\s*<[^<>]+>\s*|[^<]+?(?=\s*<|$)", whole)
+    tags_and_texts = re.findall(r"\s*<[^<>]+>\s*|[^<]+?(?=\s*<|$)", whole)
     parts = {}
     if tags and whole.rstrip().endswith(tags[-1]):
         parts = {"shaped": whole.rstrip(), "last_tag": tags[-1]}
-    if len(pieces) > 3:
-        parts["reversed"] = "".join(pieces[::-1])
-    if len(pieces) > 5:
-        parts["emptied"] = "".join(piece for piece in pieces if "<" in piece)
+    if len(tags_and_texts) > 3:  # more than one pair of tags and its text
+        parts["reversed"] = "".join(reversed(tags_and_texts))
+    if len(tags_and_texts) > 5:  # two pairs or more
+        parts["emptied"] = "".join(part for part in tags_and_texts if "<" in part)
     return parts
 
 

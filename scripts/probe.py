@@ -28,7 +28,8 @@ def main() -> None:
     add("--completions", type=at_least(2), help="of each prompt; default num_generations")
     add("--num_processes", type=at_least(1), default=1, help="of the run; default 1")
     add("--output", type=new_folder, help="default runs/probe-NAME_OF_THE_YAML")
-    add("--keep", nargs=2, type=float, metavar=("LOW", "HIGH"), help="0 < low <= high < 1")
+    kept = "write the rows solved in LOW to HIGH of their completions; 0 < LOW <= HIGH < 1"
+    add("--keep", nargs=2, type=float, metavar=("LOW", "HIGH"), help=kept)
     options, overrides = parser.parse_known_args()
     if options.keep and not 0.0 < options.keep[0] <= options.keep[1] < 1.0:
         parser.error("--keep: they must be 0 < low <= high < 1")
@@ -37,11 +38,11 @@ def main() -> None:
             options.output = options.output or new_folder(f"runs/probe-{options.config.stem}")
             from recipes.common.sampling.probe import probe
 
-            is_enough = probe(**vars(options), overrides=overrides)
+            can_learn = probe(**vars(options), overrides=overrides)
     except Exception:
-        traceback.print_exc()  # Python's own status would be 1, which says that there is too little
+        traceback.print_exc()  # and not Python's status 1, which stands for too little to learn
         raise SystemExit(2) from None
-    raise SystemExit(0 if is_enough else 1)
+    raise SystemExit(0 if can_learn else 1)
 
 
 if __name__ == "__main__":

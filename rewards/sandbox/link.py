@@ -56,7 +56,7 @@ class RemoteError(Exception):
 class Link:
     """What both ends share: requests and answers, and a table that numbers the objects in them.
 
-    A message is JSON of five parts: its kind, plain data that say more, values, the changes of
+    A message is JSON of five parts: its kind, plain details of the request, values, the changes of
     objects known to both ends, and the numbers of objects to forget.
     """
 
@@ -69,44 +69,44 @@ class Link:
         while values := self.request("next", number, []):
             yield values[0]
 
-    def request(self, kind: str, more: Any, values: list) -> list:
+    def request(self, kind: str, details: Any, values: list) -> list:
         """Ask the other end, and answer what it asks meanwhile. Return [value], or [] for the end
         of an iterator; raise what it has raised. `values` is emptied.
         """
-        self.send(kind, more, values)
+        self.send(kind, details, values)
         while (message := self.receive()) is not None:
-            kind, more, values = message
+            kind, details, values = message
             if kind == "error" and len(values) == 1 and isinstance(values[0], BaseException):
                 raise values[0]
             if kind in ("value", "end") and len(values) == (kind == "value"):
                 return values
-            self.answer(kind, more, values)
+            self.answer(kind, details, values)
         raise LinkError("the program ended")
 
-    def answer(self, kind: str, more: Any, values: list) -> None:
+    def answer(self, kind: str, details: Any, values: list) -> None:
         """Do what the other end asks, and send it the result or the exception."""
         try:
             if kind == "next":
-                answer = [*islice(self.table.iterator(more), 1)]
+                answer = [*islice(self.table.iterator(details), 1)]
             else:
-                answer = [self.perform(kind, more, values)]
+                answer = [self.perform(kind, details, values)]
             kind = "value" if answer else "end"
         except LinkError:
             raise
         except BaseException as error:
             kind, answer = "error", [error]
-        values.clear()  # what only this list has held can now be forgotten
+        values.clear()  # `send` tells the other end to forget what nobody here holds any longer
         self.send(kind, None, answer)
 
-    def perform(self, kind: str, more: Any, values: list) -> Any:
+    def perform(self, kind: str, details: Any, values: list) -> Any:
         """Do what this end does for the other."""
         raise NotImplementedError
 
-    def send(self, kind: str, more: Any, values: list) -> None:
+    def send(self, kind: str, details: Any, values: list) -> None:
         """Send a message and empty `values`; `LinkError` if they cannot be sent."""
         try:
             data = [self.table.encode(value) for value in values]
-            text = _to_json([kind, more, data, self.table.encode_changes()])
+            text = _to_json([kind, details, data, self.table.encode_changes()])
             if len(text) > MAX_BYTES:
                 raise CodecError(f"cannot be sent: {len(text)} bytes, the most is {MAX_BYTES}")
         except Exception as error:
@@ -133,15 +133,15 @@ class Link:
         if size > 2 * MAX_BYTES or (data := self._take(size)) is None:
             raise LinkError("no message")
         try:
-            kind, more, values, changes, released = json.loads(data)
+            kind, details, values, changes, released = json.loads(data)
             values = [self.table.decode(value) for value in values]
             self.table.apply(changes)
             self.table.forget(released)
         except (CodecError, *MALFORMED) as error:
             raise LinkError(f"no message: {error}"[:200]) from None
         if kind == "broken":
-            raise LinkError(str(more)[:200])
-        return kind, more, values
+            raise LinkError(str(details)[:200])
+        return kind, details, values
 
     def _take(self, size: int) -> bytes | None:
         parts = bytearray()
@@ -170,10 +170,10 @@ class Caller(Link):
         self.calls += 1
         return self.request("call", [name, [*keywords]], [*arguments, *keywords.values()])[0]
 
-    def request(self, kind: str, more: Any, values: list) -> list:
+    def request(self, kind: str, details: Any, values: list) -> list:
         """Ask the program as `Link.request`; raise its exception as one that a test may catch."""
         try:
-            answer = super().request(kind, [more, _replaced()], values)
+            answer = super().request(kind, [details, _replaced()], values)
             if not answer and kind != "next":
                 raise LinkError("no message")
             return answer
@@ -191,13 +191,13 @@ class Caller(Link):
             text = f"the program raised {type(error).__name__}: {error}"
             raise ProgramEnded(text.removesuffix(": ")) from None
 
-    def perform(self, kind: str, more: Any, values: list) -> Any:
+    def perform(self, kind: str, details: Any, values: list) -> Any:
         """Use what the tests have put in place of `input`, `print` or a stream."""
         name = REQUESTS.get(kind)
         if name not in _replaced():
             raise LinkError("no message")
         target = getattr(REPLACEABLE[name], name)
-        return _call(target if kind == name else getattr(target, kind), more, values)
+        return _call(target if kind == name else getattr(target, kind), details, values)
 
 
 class Server(Link):
@@ -217,21 +217,21 @@ class Server(Link):
         while (message := self.receive()) is not None:
             self.answer(*message)
 
-    def send(self, kind: str, more: Any, values: list) -> None:
+    def send(self, kind: str, details: Any, values: list) -> None:
         self.flush()
-        super().send(kind, more, values)
+        super().send(kind, details, values)
 
-    def answer(self, kind: str, more: Any, values: list) -> None:
-        more, replaced = more
+    def answer(self, kind: str, details: Any, values: list) -> None:
+        details, replaced = details
         with self._replacing(replaced):
-            super().answer(kind, more, values)
+            super().answer(kind, details, values)
 
-    def perform(self, kind: str, more: Any, values: list) -> Any:
+    def perform(self, kind: str, details: Any, values: list) -> Any:
         """Run the program, or call a function of it."""
         if kind == "run":
             self.names = self.run()
             return None
-        name, keywords = more
+        name, keywords = details
         if name not in self.names:
             raise NameError(f"name {name!r} is not defined")
         return _call(self.names[name], keywords, values)
