@@ -86,4 +86,4 @@ def test_each_reward_is_logged_over_its_own_rows_alone_and_each_task_has_a_line(
             assert not any(entry[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts"))
     assert tasks == {True, False}
     table = (folder / "table.txt").read_text()
-    assert "\n  math strict " in table and "\n  five numbers " in table
+    assert "\n  math: correct in format " in table and "\n  five numbers " in table
