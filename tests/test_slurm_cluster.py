@@ -100,5 +100,5 @@ def test_a_job_that_loses_a_node_goes_on_when_the_node_is_back(cluster, submit, 
     cluster.kill_node("n2")
     wait_for_state(cluster, job, "PENDING", log)
     assert checkpoints(tmp_path / "run") and "step 20/20" not in log.read_text()
-    cluster.start_node("n2")
+    cluster.restart_node("n2")
     assert_resumed_and_finished(cluster, job, log, tmp_path / "run")

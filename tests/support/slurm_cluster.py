@@ -78,13 +78,26 @@ class Cluster:
         self.run(f"{PACKAGES}/usr/sbin/slurmctld-wlm", "-c", "-f", str(self.config))
         for name in PORTS:
             self.start_node(name)
+        self.open_nodes()
+
+    def open_nodes(self) -> None:
+        """Wait until both nodes are idle, then count one GPU on each.
+
+        Slurm finds no device that it would take for a GPU: one is counted, and none is looked at.
+        """
         deadline = time.monotonic() + 60
-        idle = ["bash", "-c", "sinfo --noheader --format='%D %T' || true"]
-        while self.run(*idle) != "2 idle":
+        states = "scontrol update NodeName=n1,n2 State=RESUME; sinfo --noheader --format='%D %T'"
+        while self.run("bash", "-c", f"({states}) 2> /dev/null || true") != "2 idle":
             assert time.monotonic() < deadline, f"no two idle nodes: see the logs in {self.folder}"
             time.sleep(0.5)
-        # Slurm finds no device that it would take for a GPU: one is counted, and none is looked at.
         self.run("scontrol", "update", "NodeName=n1,n2", "Gres=gpu:1")
+
+    def restart_node(self, name: str) -> None:
+        """Bring a killed node back. Slurm closes nodes that report fewer GPUs than it counts."""
+        self.run("scontrol", "update", "NodeName=n1,n2", "Gres=")
+        self.run("scontrol", "reconfigure")
+        self.start_node(name)
+        self.open_nodes()
 
     def start_node(self, name: str) -> None:
         daemon, step = (f"{PACKAGES}/usr/sbin/{of}-wlm" for of in ("slurmd", "slurmstepd"))
