@@ -113,7 +113,11 @@ def describe(error: BaseException) -> str:
         if not frame.filename.startswith((_STANDARD_LIBRARY, *_CALLERS))
         and "site-packages" not in frame.filename
     ]
-    return f"{type(error).__name__}: {str(error)[:500]}{places[-1] if places else ''}"
+    try:
+        text = str(error)[:500]
+    except Exception:  # an exception of a user's code may have no text
+        text = ""
+    return f"{type(error).__name__}: {text}{places[-1] if places else ''}"
 
 
 # --- Rewards

@@ -294,3 +294,17 @@ def test_an_error_that_a_reward_logs_for_a_row_is_its_failure():
     assert score(logs, [ROW] * 3, ["a", "b", "c"]) == (
         [None, 1.0, 0.0], ["KeyError: 'a'", None, "IndexError: "]
     )  # fmt: skip
+
+
+def test_an_exception_without_a_text_and_one_with_a_secret_are_described():
+    class Mute(Exception):
+        def __str__(self):
+            return self.args[1]
+
+    assert describe(Mute()) == "Mute: "
+
+    def ask_a_server(row, text):
+        raise OSError("403 for https://example.org/?api_key=sk-0123456789abcdef0123456789abcdef")
+
+    failure = measure_or_fail(ask_a_server, ROW, "18")[1]
+    assert failure.startswith("OSError: 403") and "sk-0123456789" not in failure

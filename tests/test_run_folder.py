@@ -142,6 +142,16 @@ def test_a_run_is_resumed_from_its_newest_whole_checkpoint(run, capsys):
     assert f"{run / 'checkpoint-11'} is not whole (manifest.json, its last file, is" in printed
 
 
+def test_a_manifest_that_a_kill_cut_short_does_not_spoil_the_next_save_of_its_step(run):
+    (run / "checkpoint-10").mkdir()
+    (run / "checkpoint-10" / "manifest.partial").write_text("{")
+    assert start(run).endswith("checkpoint-5")
+    path = run / "checkpoint-10"
+    write_json(path / "trainer_state.json", {"global_step": 10})
+    write_manifest(path)
+    assert start(run) == str(path)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
@@ -180,7 +190,9 @@ def test_a_run_whose_only_checkpoint_was_damaged_does_not_begin_anew_in_silence(
     assert refused(run) == 2
     assert "no checkpoint in" in (printed := capsys.readouterr().out)
     assert "optimizer.pt is missing" in printed and "--fresh to begin at step 0" in printed
-    (run / "checkpoint-5" / "manifest.json").unlink()  # never whole: nothing is lost
+    (run / "checkpoint-5" / "manifest.json").unlink()  # as an older version saved it
+    assert refused(run) == 2
+    (run / "checkpoint-5" / "trainer_state.json").unlink()  # never whole: nothing is lost
     assert start(run) is None
 
 

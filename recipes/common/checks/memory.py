@@ -32,7 +32,7 @@ def memory_note(
         prompt_tokens: the length of the longest prompt.
         free: bytes that one process may use; by default what this machine has.
     """
-    if asked_engine() not in ("one process", "DDP"):
+    if asked_engine() not in ("one process", "DDP") or not training["max_completion_length"]:
         return []
     free = _free_bytes() if free is None else free
     asked = training["per_device_train_batch_size"]

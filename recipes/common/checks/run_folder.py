@@ -133,7 +133,7 @@ def _newest_whole(folder: Path, training: GRPOConfig) -> Path | None:
         if reason is None:
             best = files.read_json(path / files.STATE, {}).get("best_model_checkpoint")
             best = folder / Path(best).name if best and training.load_best_model_at_end else path
-            if reason := files.why_not_whole(best):
+            if best != path and (reason := files.why_not_whole(best)):
                 raise ValueError(
                     f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or "
                     "give --fresh."
@@ -142,7 +142,8 @@ def _newest_whole(folder: Path, training: GRPOConfig) -> Path | None:
         if asked and Path(asked).name == path.name:
             raise ValueError(f"{path} is not whole: {reason}. Leave out resume_from_checkpoint.")
         print(f"warning: {path} is not whole ({reason}). Passing over it.", file=sys.stderr)
-        if (path / files.MANIFEST).is_file():
+        # A state without a manifest: the save was cut short at its end, or is of an older version.
+        if (path / files.MANIFEST).is_file() or (path / files.STATE).is_file():
             damaged.append(f"{path}: {reason}")
     if damaged:
         raise ValueError(

@@ -7,6 +7,7 @@ run with such a reward the metric is not independent evidence, and the verdict s
 import logging
 from collections.abc import Callable
 
+from recipes.common.utils.secrets import hide_secrets
 from rewards import reward_of
 from rewards.answer import is_final_answer, last_box
 from rewards.boundary import describe, measure
@@ -33,7 +34,7 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
     try:
         return measure(metric, row, text), None
     except (Exception, SystemExit) as error:
-        kind, failure = type(error), describe(error)
+        kind, failure = type(error), hide_secrets(describe(error))
     name = getattr(metric, "__name__", type(metric).__name__)
     if (name, kind) not in _shown:
         _shown.add((name, kind))

@@ -127,7 +127,10 @@ def share_prompts(
     def is_shared(part: str, reason: str | None, trial: Callable[[], str | None]) -> bool:
         if reason is None:
             if part not in reasons:
-                reasons[part] = _try(model, trial)
+                tried = [_try(model, trial)]
+                # The processes of such an engine must call the model equally often.
+                tried = gather_object(tried) if partitioned else tried
+                reasons[part] = next(filter(None, tried), None)
             reason = reasons[part]
         if reason is not None and part not in warned:
             warned.add(part)

@@ -144,12 +144,12 @@ def write_manifest(checkpoint: Path) -> None:
 
     Call it when all processes have written theirs.
     """
-    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file())
-    names = [path.relative_to(checkpoint).as_posix() for path in paths]
-    write_json(
-        checkpoint / MANIFEST,
-        {name: _size_and_digest(checkpoint / name) for name in names if name != MANIFEST},
-    )
+    sums = {}
+    for path in sorted(checkpoint.rglob("*")):
+        # A save that was cut short before may have left a part of its manifest.
+        if path.is_file() and path.name != MANIFEST and not path.name.endswith(PARTIAL):
+            sums[path.relative_to(checkpoint).as_posix()] = _size_and_digest(path)
+    write_json(checkpoint / MANIFEST, sums)
 
 
 def why_not_whole(checkpoint: Path) -> str | None:
