@@ -258,7 +258,7 @@ REWARDS = [
     (MINE + "return [1 / len(each[0]['content']) for each in completions]",
      "reward 'mine' fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
-    ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine': TypeError"),
+    ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine' fails", ": E"),
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
      "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
     (MINE + "raise SystemExit(3)", "reward 'mine' fails", "SystemExit: 3"),
