@@ -125,19 +125,12 @@ def _newest_whole(folder: Path, training: GRPOConfig) -> Path | None:
     """The newest checkpoint that is whole; None if no save was ever completed.
 
     Says which newer ones are passed over, and why. ValueError if one was damaged after its save and
-    none is whole, or if a checkpoint that the settings or the best model need is not whole.
+    none is whole, or if the one that the settings name is not.
     """
     asked, damaged = training.resume_from_checkpoint, []
     for path in files.checkpoints(folder):
         reason = files.why_not_whole(path)
         if reason is None:
-            best = files.read_json(path / files.STATE, {}).get("best_model_checkpoint")
-            best = folder / Path(best).name if best and training.load_best_model_at_end else path
-            if best != path and (reason := files.why_not_whole(best)):
-                raise ValueError(
-                    f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or "
-                    "give --fresh."
-                )
             return path
         if asked and Path(asked).name == path.name:
             raise ValueError(f"{path} is not whole: {reason}. Leave out resume_from_checkpoint.")
@@ -194,6 +187,14 @@ def _check_resumable(
     recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path | None
 ) -> None:
     """Raise ValueError if the run cannot continue from `checkpoint` (None: no checkpoint)."""
+    if checkpoint and training.load_best_model_at_end:
+        best = files.read_json(checkpoint / files.STATE, {}).get("best_model_checkpoint")
+        best = folder / Path(best).name if best else checkpoint
+        if best != checkpoint and (reason := files.why_not_whole(best)):
+            raise ValueError(
+                f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or give "
+                "--fresh."
+            )
     asked = training.resume_from_checkpoint
     if asked and Path(asked).absolute().parent != folder.absolute():
         raise ValueError(
