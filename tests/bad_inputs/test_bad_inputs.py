@@ -120,9 +120,10 @@ def test_yaml(given, words, refusal):
         ({"reward_funcs": {"xml_format": 1.0}}, 1),
         ({"reward_funcs": None, "dataset_path": ["data"], "model_name_or_path": 5}, 3),
         ({"reward_kwargs": "{'a': 1"}, 1),
+        ({"reward_gates": {"xml_format": 5}}, 1),
     ],
 )
-def test_what_is_refused_is_not_said_to_be_missing_as_well(settings, problems, refusal):
+def test_what_is_refused_is_not_reported_in_other_words_as_well(settings, problems, refusal):
     assert len(refusal(settings=settings)) == problems
 
 
@@ -159,7 +160,8 @@ def test_words_of_the_command_line(given, words, refusal):
 def test_the_environment(given, words, refusal, monkeypatch):
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert_refused(refusal(), words)
+    (problem,) = refusal()
+    assert_refused([problem], words)
 
 
 @table(

@@ -18,6 +18,7 @@ from transformers.integrations import deepspeed
 from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
 
+from recipes.common.checks.launch import WHOLE_NUMBERS
 from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
@@ -52,7 +53,7 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
             built = check_weights(folder, config, args)
         tokenizer = load_tokenizer(folder, None, remote, args.training["chat_template_path"])
         longest = check_reading(tokenizer, config, args.training, rows)
-        if built is not None:
+        if built is not None and not args.is_refused(*WHOLE_NUMBERS):
             args.notes += memory_note(built, args.training, args.model["dtype"], longest)
 
 

@@ -56,7 +56,7 @@ def check_rewards(
         problems += wrong or check_scores(reward, of_reward, is_stream)
         lines += of_reward
         sound += [] if wrong else [reward]
-    gates = openers_of(training["reward_gates"])
+    gates = {} if args.is_refused("reward_gates") else openers_of(training["reward_gates"])
     for line in lines if gates else ():
         line["counts only if"] = " or ".join(gates.get(line["reward"], ())) or None
     order = list(dict.fromkeys(line["task"] for line in lines))
