@@ -1,7 +1,7 @@
 """Which values of settings are allowed: types, ranges, choices and combinations.
 
 pydantic checks the type that a field declares. TRL and transformers refuse other values when
-checks/preflight.py builds their dataclasses; this module does not repeat their checks.
+checks/launch.py builds their dataclasses; this module does not repeat their checks.
 """
 
 import dataclasses

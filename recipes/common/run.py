@@ -63,9 +63,8 @@ def start(
     # A launcher may start this process with SIGINT ignored: make Ctrl-C work again.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     args = parse_arguments(recipe_type)
-    sys.argv[:] = hide_secrets(
-        sys.argv
-    )  # W&B and the run's record store the command: blank secrets
+    # W&B and the run's record store the command.
+    sys.argv[:] = hide_secrets(sys.argv)
     explain_endings()
     announce("Checking settings, rows and rewards ...")
     result = preflight(args, load_parts(args, load_rows), reference_completion)

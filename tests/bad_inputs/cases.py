@@ -4,7 +4,7 @@ refuses.
 A case is (what is changed of a sound run, its value, *words). `settings` are of the YAML, `yaml` is
 its whole text, `words` stand on the command line, `env` is the environment; `train` and `test` are
 the files of rows, `file` is the one file of recipes/math, `reward` is the code of data/mine.py, and
-`model` changes the folder of the model (see CHANGES in test_bad_inputs.py).
+`model` changes the folder of the model (see change_model in test_bad_inputs.py).
 """
 
 NAN, INF = float("nan"), float("inf")
