@@ -57,7 +57,6 @@ class Scores:
 
     completions: list
     graded: dict[str, Graded]  # by the name of the reward, without reward models
-    step_rewards: list[str]
     rewards_CR: torch.Tensor  # after voiding and gating; NaN: no reward
     teaches_C: torch.Tensor  # whether the group of the completion has spread
     steps: list[list[TokenStep]]  # of this rank, weighted; empty if the run has no step rewards
@@ -263,8 +262,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         amounts_CR = self._gather_amounts(graded, rows, prompts, completions, completion_ids)
         self._log_turns(completions)
         graded_S, steps_Sc = self.steps.grade(self._tokenizer, columns)
+        graded |= graded_S
 
-        outcomes_CA = self._gather_outcomes({**graded, **graded_S}, len(rows))
+        outcomes_CA = self._gather_outcomes(graded, len(rows))
         failed_C = torch.isin(outcomes_CA, torch.tensor(FAILURES, device=amounts_CR.device)).any(1)
         self._log_metric("completions/voided", failed_C.float().mean().item())
         rewards_CR = void_and_gate(amounts_CR, failed_C, self.reward_func_names, self.reward_gates)
@@ -282,8 +282,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             )
             for name, value in metrics.items():
                 self._log_metric(name, value)
-        graded |= graded_S
-        return Scores(completions, graded, list(graded_S), rewards_CR, teaches_C, steps_c)
+        return Scores(completions, graded, rewards_CR, teaches_C, steps_c)
 
     def _call_rewards(self, columns: dict[str, Any]) -> dict[str, Graded]:
         """Call every completion reward that is not a model; run async rewards concurrently."""

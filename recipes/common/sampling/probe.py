@@ -193,10 +193,11 @@ def _score_batch(
     )
     frame["right"] = hits.min(axis="columns") if verifiers else np.nan
     frame["useful"] = scores.teaches_C.tolist()
-    for name in scores.step_rewards:
-        frame[name] = [
+    for guard in trainer.steps.guards:
+        amounts_c = scores.graded[guard.name].amounts
+        frame[guard.name] = [
             np.nan if failed else total(steps)
-            for steps, failed in zip(scores.graded[name].amounts, frame["failed"], strict=True)
+            for steps, failed in zip(amounts_c, frame["failed"], strict=True)
         ]
     # Step rewards that are equal within their group were normalised to 0.
     steps_c = scores.steps or [[]] * len(batch)
