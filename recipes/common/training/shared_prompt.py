@@ -154,10 +154,12 @@ def share_prompts(
         arguments = _without_none(kwargs)
         if args or not arguments.keys() >= GENERATED or arguments["input_ids"].shape[1] == 1:
             return plain_generate(*args, **kwargs)
-        reason = _other_arguments(arguments, GENERATED) or _why_no_cache(**arguments)
-        use_cache = arguments["generation_config"].use_cache
+        config = arguments["generation_config"]
+        reason = _other_arguments(arguments, GENERATED) or _why_no_cache(config)
         generates = (plain_generate, generate_shared)
-        trial = functools.partial(_why_generation_differs, model, *generates, use_cache, tolerance)
+        trial = functools.partial(
+            _why_generation_differs, model, *generates, config.use_cache, tolerance
+        )
         if not is_shared("generation", reason, trial):
             return plain_generate(**kwargs)
         return generate_shared(**arguments)
@@ -176,11 +178,10 @@ def _other_arguments(arguments: dict[str, Any], known: set[str]) -> str | None:
     return f"the model is called with {', '.join(names)}, too" if names else None
 
 
-def _why_no_cache(generation_config: GenerationConfig, **arguments: Any) -> str | None:
-    beams = generation_config.num_beams or 1
-    if beams * (generation_config.num_return_sequences or 1) > 1:
+def _why_no_cache(config: GenerationConfig) -> str | None:
+    if (config.num_beams or 1) * (config.num_return_sequences or 1) > 1:
         return "num_beams or num_return_sequences is more than 1"
-    if generation_config.use_cache is False or generation_config.cache_implementation is not None:
+    if config.use_cache is False or config.cache_implementation is not None:
         return "use_cache is false, or cache_implementation is set"
     return None
 
