@@ -15,8 +15,8 @@ Without --arms only the run as configured. All arms use the same rows and seeds:
 
 Each run keeps a folder of its own, the YAML's output_dir followed by -seed0, -random-seed0 and so
 on; a finished one is not run again, an interrupted one goes on. Next to them stand
-OUTPUT_DIR-arms.txt and .json, and with several seeds OUTPUT_DIR-arms.png (the curves' mean in a
-band). Other arguments go to the recipe.
+OUTPUT_DIR-arms.txt and .json, and with several seeds OUTPUT_DIR-arms.png (the curves of
+the runs as configured). Other arguments go to the recipe.
 """
 
 from pathlib import Path
