@@ -5,27 +5,19 @@ import re
 import signal
 
 import pytest
-from support.launching import ROOT, command, start, started_by, wait_for, wait_for_end, warmed
+from support.launching import SLOWLY, command, start, started_by, wait_for, wait_for_end, warmed
 
 from recipes.common.utils.run_files import checkpoints
 
-SLOWLY = {
-    "reward_funcs": "tests/support/slow_rewards.py:takes_its_time",
-    "num_eval_rows": 0,
-    "num_train_rows": 8,
-    "per_device_train_batch_size": 4,
-    "max_steps": 12,
-    "bf16": "false",
-    "use_cpu": "true",
-}
-ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+ON_CPU = {"DS_ACCELERATOR": "cpu"}
 
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_job_and_is_named(model, tmp_path):
     log, folder = tmp_path / "log", tmp_path / "run"
     launch, launcher = "accelerate_configs/zero2.yaml", ["--num_processes=2"]
-    words = command("arithmetic", "quickstart", model, folder, launch, launcher, **SLOWLY)
+    settings = {**SLOWLY, "max_steps": 12}
+    words = command("arithmetic", "quickstart", model, folder, launch, launcher, **settings)
     process = start(warmed(words), log, ON_CPU)
     wait_for("step 5/12", log, process)
     (rank_1,) = [pid for pid, env in started_by(process).items() if env.get("RANK") == "1"]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.launching import ROOT, command, wait_for
+from support.launching import ROOT, SLOWLY, command, wait_for
 from support.slurm_cluster import started_cluster
 
 from recipes.common.utils.run_files import checkpoints, read_json, read_log
@@ -20,16 +20,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a host name for each node needs root"),
 ]
 SIGNALLED = {"ddp": "DDP", "zero2": "ZeRO-2"}  # launch file -> the name of its engine
-SETTINGS = {
-    "num_train_rows": 8,
-    "num_eval_rows": 0,
-    "max_steps": 20,
-    "save_steps": 2,
-    "bf16": "false",
-    "per_device_train_batch_size": 4,
-    "use_cpu": "true",
-    "reward_funcs": "tests/support/slow_rewards.py:takes_its_time",
-}
+SETTINGS = {**SLOWLY, "max_steps": 20}
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +43,7 @@ def submit(cluster, model, tmp_path):
         job = cluster.run(
             *("sbatch", "--parsable", "--nodes=2", "--gpus-per-node=1", "--cpus-per-task=1"),
             *(f"--output={log}", f"--chdir={tmp_path}", str(ROOT / "scripts/slurm/train.sbatch")),
-            *(
-                f"accelerate_configs/{launch}.yaml",
-                *recipe,
-            ),
+            *(f"accelerate_configs/{launch}.yaml", *recipe),
             PATH=f"{Path(sys.executable).parent}:{cluster.env['PATH']}",
             PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
             DS_ACCELERATOR="cpu",

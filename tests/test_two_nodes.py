@@ -9,27 +9,13 @@ import shutil
 import subprocess
 
 import pytest
-from support.launching import ROOT, command, start, wait_for, wait_for_end
+from support.launching import SLOWLY, command, start, wait_for, wait_for_end
 
 pytestmark = pytest.mark.slow
 
 LINK = "node"  # the name of the network interface on both sides
-ENVIRONMENT = {
-    "DS_ACCELERATOR": "cpu",
-    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-    "GLOO_SOCKET_IFNAME": LINK,
-}
-SETTINGS = {
-    "num_train_rows": 8,
-    "num_eval_rows": 0,
-    "max_steps": 500,
-    "save_steps": 2,
-    "bf16": "false",
-    "per_device_train_batch_size": 4,
-    "use_cpu": "true",
-    "ddp_timeout": 15,
-    "reward_funcs": "tests/support/slow_rewards.py:takes_its_time",
-}
+ENVIRONMENT = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": LINK}
+SETTINGS = {**SLOWLY, "max_steps": 500, "ddp_timeout": 15}
 
 
 def ip(words):

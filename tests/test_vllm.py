@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
-from support.launching import ROOT, command, kill_all, run, start, wait_for
+from support.launching import ROOT, SLOW_REWARD, command, kill_all, run, start, wait_for
 from support.tiny_model import build_tiny_model
 from test_watch import tiny
 from transformers import TrainingArguments
@@ -25,7 +25,6 @@ from recipes.common.training.vllm import vllm_in_training_dtype
 from recipes.common.utils.run_files import read_json, read_rows, read_validation
 
 SHIM = "tests/support/vllm_on_cpu.py"
-SLOW_REWARD = "tests/support/slow_rewards.py:takes_its_time"  # time to kill between two steps
 TRAINING = {
     "use_vllm": "true",
     "vllm_mode": "colocate",

@@ -17,6 +17,7 @@ from pathlib import Path
 MARK = "STARTED_BY_TEST"
 ROOT = Path(__file__).resolve().parents[2]
 DENSE_REWARD = "tests/support/dense_reward.py:letter_share"
+SLOW_REWARD = "tests/support/slow_rewards.py:takes_its_time"  # time to strike between two steps
 # What makes a shipped YAML tiny; everything else stays as shipped.
 TINY = {
     "dtype": "float32",
@@ -30,6 +31,15 @@ TINY = {
     "save_steps": 2,
     "save_total_limit": 20,
     "eval_strategy": "no",
+}
+# A run on two processes that a test interrupts between two steps.
+SLOWLY = {
+    "num_train_rows": 8,
+    "num_eval_rows": 0,
+    "per_device_train_batch_size": 4,
+    "bf16": "false",
+    "use_cpu": "true",
+    "reward_funcs": SLOW_REWARD,
 }
 
 
