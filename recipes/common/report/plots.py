@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from recipes.common.evaluation.scores import independent_metric
+from recipes.common.evaluation.scores import independent_metric, metric_names
 from recipes.common.utils.run_files import is_reward_mean, read_config, read_log, read_validation
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import in_words
@@ -79,8 +79,7 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
         logged.append(Panel(title, curves, [band(log, f"push/{name}") for log in logs]))
 
     rewards = [curve(log, "reward") for log in logs]
-    lines = [line for validation in validations for line in validation]
-    metrics = list(dict.fromkeys(name for line in lines for name in line["metrics"]))
+    metrics = metric_names([line for validation in validations for line in validation])
     validated = []
     for metric in dict.fromkeys([independent_metric(metrics), *metrics] if metrics else []):
         curves, spans = zip(
