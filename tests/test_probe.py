@@ -92,7 +92,7 @@ def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model
     one = {"completion": "one", "token_ids": tokens, "tokens": len(tokens), "truncated": False}
     rows = [{"prompt": f"{i}:", "task": "math"} for i in range(2)]
     samples = [{"row": i, **one} for i in (0, 0, 0, 0, 1, 1, 1, 1)]
-    scored = score(trainer, records, rows, samples, at_once=8)
+    scored = score(trainer, records, rows, samples, batch_size=8)
     assert scored["row"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert scored["useful"].tolist() == [True] * 8, "the first group by its steps alone"
     amounts = scored[["right", "gated", "random", "steps", "total"]].astype(object)
@@ -102,7 +102,7 @@ def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model
     assert scored["right"][[3, 4, 7]].tolist() == [0.0, 1.0, 0.0], "by every verifier"
     assert amounts[5] == [None] * 5 and scored["failed"][5] == ["right"], "void"
     trainer.steps.weights = [0.0]
-    again = score(trainer, records, rows, samples, at_once=8)
+    again = score(trainer, records, rows, samples, batch_size=8)
     assert again["useful"].tolist() == [False] * 4 + [True] * 4, "a control counts for none"
 
 

@@ -60,11 +60,13 @@ def probe(
     check(training, rewards, rows, at_once)
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
-    samples = draw(trainer, rows, completions or training["num_generations"], at_once)
+    group = completions or training["num_generations"]
+    batch_size = group * max(1, at_once // group)  # whole groups, about `at_once` completions
+    samples = draw(trainer, rows, group, batch_size)
     # Written before scoring, so that the samples survive a reward that raises.
     write_rows(output / ROWS, rows)
     write_rows(output / COMPLETIONS, samples)
-    scored = score(trainer, rewards, rows, samples, at_once)
+    scored = score(trainer, rewards, rows, samples, batch_size)
     step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     groups_a_step = step * num_processes / training["num_generations"]
     figures = figures_of(scored, rewards)
@@ -120,12 +122,8 @@ def completions_of_a_call(training: dict[str, Any], processes: int) -> int:
     return training["per_device_train_batch_size"] * steps
 
 
-def draw(trainer: GRPOTrainer, rows: list[dict], group: int, at_once: int) -> list[dict]:
-    """Complete each row `group` times; return one mapping for each completion, row by row.
-
-    A batch holds whole groups, about `at_once` completions.
-    """
-    size = group * max(1, at_once // group)
+def draw(trainer: GRPOTrainer, rows: list[dict], group: int, batch_size: int) -> list[dict]:
+    """Complete each row `group` times; return one mapping for each completion, row by row."""
     return [
         {
             "row": number,
@@ -134,7 +132,7 @@ def draw(trainer: GRPOTrainer, rows: list[dict], group: int, at_once: int) -> li
             "tokens": rollout.tokens,
             "truncated": rollout.truncated,
         }
-        for number, rollouts in enumerate(sample(trainer, rows, group, batch_size=size))
+        for number, rollouts in enumerate(sample(trainer, rows, group, batch_size))
         for rollout in rollouts
     ]
 
@@ -147,23 +145,22 @@ def score(
     rewards: list[Reward],
     rows: list[dict],
     samples: list[dict],
-    at_once: int,
+    batch_size: int,
 ) -> pd.DataFrame:
     """Score the completions with the trainer, in batches of whole groups; one line for each.
 
     Columns: row, task, tokens, truncated, each reward (NaN if it gives none), total, right (NaN if
     no verifier scored), useful (of the group), and failed (the names of the rewards that failed).
     """
-    group = len(samples) // len(rows)
-    size = group * max(1, at_once // group)
-    trainer.num_generations_eval = group  # the group size of a trainer that does not train
+    # The group size of a trainer that does not train.
+    trainer.num_generations_eval = len(samples) // len(rows)
     controls = [reward.name for reward in rewards if reward.kind == "control"]
     for i, name in enumerate(trainer.reward_func_names):  # a control reward must not add spread
         trainer.reward_weights[i] *= name not in controls
     verifiers = [reward for reward in rewards if reward.kind == "verifier"]
     parts = []
-    for start in tqdm(range(0, len(samples), size), desc="scoring"):
-        parts.append(_score_batch(trainer, verifiers, rows, samples[start : start + size]))
+    for start in tqdm(range(0, len(samples), batch_size), desc="scoring"):
+        parts.append(_score_batch(trainer, verifiers, rows, samples[start : start + batch_size]))
     scored = pd.concat(parts, ignore_index=True)
     in_group = scored.groupby("row")
     scored["useful"] |= in_group["steps_differ"].transform("any")
