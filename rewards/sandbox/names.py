@@ -17,6 +17,7 @@ import builtins
 import functools
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from types import CodeType
 from typing import NamedTuple
 
@@ -126,12 +127,11 @@ def _called(trees: list[ast.Module]) -> list[str]:
 
 def _called_in_all(tests: list[ast.Module], bound: set[str]) -> tuple[str, ...]:
     """The first name that every test calls, for a function with the name of a built-in."""
-    everywhere = [
-        name
-        for name in _called(tests)
-        if name not in bound and all(name in _called([t]) for t in tests)
-    ]
-    return tuple(everywhere[:1])
+    called = [dict.fromkeys(_called([test])) for test in tests]
+    for name in chain(*called):
+        if name not in bound and all(name in in_test for in_test in called):
+            return (name,)
+    return ()
 
 
 def _bound(tree: ast.Module) -> set[str]:
