@@ -54,10 +54,11 @@ MAX_DEPTH = 150
 SMALL = 1 << 53  # integers below it are the same in every reader of JSON
 MOST_TYPES, MOST_ATTRIBUTES = 100, 500  # that one end describes to the other
 CONTAINERS_BY_TAG = {tag: kind for kind, tag in CONTAINERS.items()}
+# What Python itself raises where data are no encoding.
 MALFORMED = (
-    *(ArithmeticError, AttributeError, BufferError, LookupError),
-    *(MemoryError, RecursionError, TypeError, ValueError),
-)
+    ArithmeticError, AttributeError, BufferError, LookupError, MemoryError, RecursionError,
+    TypeError, ValueError,
+)  # fmt: skip
 
 
 class CodecError(Exception):
