@@ -45,8 +45,14 @@ def _surrogates(text: str) -> str:
     return bytes.fromhex(text).decode("utf-8", "surrogatepass")
 
 
+# Views of a dict. The only object to which such a view refers is its dict.
+VIEWS: dict[type, tuple[str, Callable, Callable]] = {
+    type({}.keys()): ("k", gc.get_referents, lambda parts: dict.keys(*parts)),
+    type({}.items()): ("i", gc.get_referents, lambda parts: dict.items(*parts)),
+    type({}.values()): ("v", gc.get_referents, lambda parts: dict.values(*parts)),
+}
 # Values that are made of their parts. Type: (tag, function to parts, function from parts).
-LEAVES: dict[type, tuple[str, Callable, Callable]] = {
+LEAVES: dict[type, tuple[str, Callable, Callable]] = VIEWS | {
     bytes: ("b", lambda b: [b.hex()], _build_from((str,), bytes.fromhex)),
     complex: ("c", lambda c: [c.real, c.imag], _build_from((float, float), complex)),
     range: ("r", lambda r: [r.start, r.stop, r.step], _build_from((int, int, int), range)),
@@ -59,10 +65,6 @@ LEAVES: dict[type, tuple[str, Callable, Callable]] = {
     timedelta: (
         "S", lambda d: [d.days, d.seconds, d.microseconds], _build_from((int, int, int), timedelta)
     ),
-    # The only object to which such a view refers is its dict.
-    type({}.keys()): ("k", gc.get_referents, lambda parts: dict.keys(*parts)),
-    type({}.items()): ("i", gc.get_referents, lambda parts: dict.items(*parts)),
-    type({}.values()): ("v", gc.get_referents, lambda parts: dict.values(*parts)),
 }  # fmt: skip
 # Containers that cannot change, but may hold some that can: (type, tag).
 FROZEN: dict[type, str] = {tuple: "t", frozenset: "f"}
@@ -86,13 +88,13 @@ ATOMS: dict[type, Callable[[Any], Any]] = {
     Decimal: Decimal,
 }
 BASES = {base.__name__: base for base in (object, *FROZEN, *CONTAINERS, *ATOMS)}
-TYPES = BASES | {kind.__name__: kind for kind in (bool, type, *list(LEAVES)[:-3])}
-BUILDERS = {tag: build for tag, _, build in LEAVES.values()} | {
+TYPES = BASES | {kind.__name__: kind for kind in (bool, type, *(LEAVES.keys() - VIEWS.keys()))}
+BUILDERS = {
+    **{tag: build for tag, _, build in LEAVES.values()},
+    **{tag: kind for kind, tag in FROZEN.items()},
     "n": _build_from((str,), _integer),
     "u": _build_from((str,), _surrogates),
     "T": _build_from((str,), TYPES.__getitem__),
-    "t": tuple,
-    "f": frozenset,
 }
 # Attributes of a type that mean nothing for a value which has arrived.
 UNSENT = frozenset(
