@@ -71,8 +71,9 @@ def _check_program(link: int, job: dict) -> None:
     except BaseException as error:
         _report([None, _reason(error)])
         return
+    caller.table.exceptions = scope
     for test, names_exit in zip(job["tests"], job["name_exit"], strict=True):
-        caller.names_exit, caller.table.exceptions = names_exit, scope
+        caller.names_exit = names_exit
         _report(_outcome(test, scope, caller))
 
 

@@ -108,14 +108,12 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -> Outcome:
     is_shared = are_plain(job.tests, job.setup)
+    limits = Times(job.timeout_s, WALL * job.timeout_s)
     for _ in range(2):
         with Ends() as ends:
             printed, source = ends.output(), ends.file(program)
             here, there = ends.pair()
-            tests, limits = (
-                (there, ends.file(checker_job)),
-                Times(job.timeout_s, WALL * job.timeout_s),
-            )
+            tests = (there, ends.file(checker_job))
             ran = slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
         if None not in ran.verdicts:
             break  # None: the checker died, perhaps by an earlier program, so run once more
