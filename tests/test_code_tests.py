@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from rewards import load_reward
-from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
+from rewards.code_tests import CodeTests, parse_cases
 from rewards.sandbox import Sandbox, ZygoteDied, pool
 
 pytestmark = pytest.mark.skipif(
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 TESTS = ["assert f(2) == 4", "assert f(3) == 6"]
 DOUBLE, HALF, NONE = (f"def f(x): return {result}" for result in ("2 * x", "4", "1"))
+OPTIONAL = ("setup", "preamble", "entry_point", "hidden_tests")
 CASES = [json.dumps({"stdin": str(n), "stdout": str(2 * n)}) for n in (2, 3)]
 
 

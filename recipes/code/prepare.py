@@ -21,7 +21,7 @@ from typing import Any
 
 from recipes.code.one_liners import one_liner_tasks
 from recipes.code.tasks import COMPLETE_STUB, Task, complete_row, read_tasks
-from rewards.code_tests import called_names, job_of, parse_cases
+from rewards.code_tests import TIMEOUT_S, called_names, job_of, parse_cases
 from rewards.rows import read_jsonl, with_keys
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED
@@ -34,7 +34,6 @@ MBPP_SPLITS = {"train": range(601, 975), "test": range(11, 511)}
 MBPP_KEYS = {"task_id": (int,), "text": (str,), "code": (str,), "test_list": (list,)}
 HUMANEVAL_KEYS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 DROPPED_FILE = "dropped.jsonl"
-TIMEOUT_S = 5.0  # the default timeout_s of the reward code_tests
 REFERENCE_SHARE = 0.5  # share of TIMEOUT_S: a right program passes in training on a busy machine
 
 
