@@ -1,8 +1,8 @@
 """Take rights from a child of the zygote before it runs model-written code. Each function below
 takes one kind of right.
 
-    chosen = seccomp.assemble(seccomp.program())                        # once, in the zygote
-    confine(Limits(uid=60001, seconds=10, parent=1234), chosen)         # in a child
+    chosen = seccomp.assemble(seccomp.program())                            # once, in the zygote
+    confine(Limits(uid=60001, seconds=10, parent=1234, tasks=64), chosen)   # in a child
 
 The order is fixed, since each step needs rights that a later step takes away: user, then dumping
 and death with the parent (a change of user clears both), limits, seccomp. A step that fails raises
@@ -34,7 +34,6 @@ OUTPUT_BYTES = 1 << 20  # limit of each file; a program can write only to its ou
 UNCONFINED_EXIT = 96  # exit code of a child that could not be confined
 THREADS = 64
 CLONE_NEWUSER = 0x10000000
-COUNTED_S = 0.5  # how long a count of a user's threads is used before it is taken anew
 
 _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 
@@ -45,7 +44,7 @@ class Limits(NamedTuple):
     uid: int | None
     seconds: float
     parent: int
-    tasks: int = THREADS
+    tasks: int
 
 
 def confine(limits: Limits, chosen: seccomp.Filter | None) -> None:

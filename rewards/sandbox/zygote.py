@@ -50,6 +50,7 @@ LAYOUT = {
 }
 FIRST_USER, USERS = 60_000, 2_500
 PARENT_CHECK_S, SHORTEST_S = 0.2, 0.01
+COUNTED_S = 0.5  # how long a count of the user's threads is used before it is taken anew
 CHECKER_S = 86_400.0  # a formality: the limits of its programs end it long before
 
 
@@ -171,7 +172,7 @@ class Zygote:
         """
         if self.users or self.counts_apart:
             return confinement.THREADS
-        if time.monotonic() > self.counted_at + confinement.COUNTED_S:
+        if time.monotonic() > self.counted_at + COUNTED_S:
             self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
         stacks = confinement.MEMORY_BYTES // seccomp.STACK_BYTES
         return self.counted + self.workers * stacks
