@@ -20,7 +20,7 @@ import sysconfig
 import traceback
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def contained(*key: Any) -> Iterator[None]:
 
     Example: `with contained(completions): scores = reward(completions=completions)`
     """
-    process, states = os.getpid(), _random_states()
+    states = _random_states()
     seed = zlib.crc32(repr(key).encode(errors="surrogatepass"))
     random.seed(seed)
     if "numpy" in states:
@@ -67,16 +67,21 @@ def contained(*key: Any) -> Iterator[None]:
     if "torch" in states:
         sys.modules["torch"].default_generator.manual_seed(seed)
     try:
-        yield
+        with forks_end():
+            yield
     finally:
-        end_if_forked(process)
         _restore(states)
 
 
-def end_if_forked(process: int) -> None:
-    """End this process if it is not `process`: a child that returns would do the work twice."""
-    if os.getpid() != process:
-        os._exit(0)
+@contextmanager
+def forks_end() -> Iterator[None]:
+    """End a process that the block forks where the block ends: it would do the work twice."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(0)
 
 
 def _random_states() -> dict[str, Any]:
@@ -150,8 +155,7 @@ async def ask(
     Raises whatever the reward raises, and ValueError if TRL could not use what it returned or
     logged.
     """
-    completions, process = arguments["completions"], os.getpid()
-    answer = Answer([])
+    completions, answer = arguments["completions"], Answer([])
 
     def log_extra(column: str, values: list) -> None:
         answer.columns.setdefault(column, []).extend(values)
@@ -164,12 +168,9 @@ async def ask(
 
     own = {**copied(arguments), "log_extra": log_extra, "log_metric": log_metric}
     step = getattr(arguments.get("trainer_state"), "global_step", 0)
-    is_contained = not reward.is_async
-    try:
-        with contained(reward.name, step, completions) if is_contained else nullcontext():
-            returned = await answer_of(call or reward, **own)
-    finally:
-        end_if_forked(process)
+    # An async reward may run on another thread than its `contained` block: it ends its forks here.
+    with forks_end() if reward.is_async else contained(reward.name, step, completions):
+        returned = await answer_of(call or reward, **own)
     answer.scores = read_scores(reward, returned, completions)
     for column, values in answer.columns.items():
         if len(values) != len(completions):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recipes.common.utils.secrets import hide_secrets
-from rewards.boundary import Answer, ask, describe, end_if_forked
+from rewards.boundary import Answer, ask, describe, forks_end
 from rewards.contract import Reward, arguments_of_rows, at_once
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -218,10 +218,9 @@ def _end_process(name: str) -> None:
 @contextmanager
 def _process_ends_after(seconds: float):
     """After `seconds`, end the process: nothing else stops code that holds the interpreter."""
-    process = os.getpid()
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:
-        yield
+        with forks_end():  # before the last line, which waits for a thread of the parent
+            yield
     finally:
-        end_if_forked(process)  # before the next line, which waits for a thread of the parent
         faulthandler.cancel_dump_traceback_later()
