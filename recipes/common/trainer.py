@@ -37,7 +37,7 @@ from recipes.common.training.completion import (
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
-from rewards.boundary import contained
+from rewards.boundary import NOT_PASSED, contained
 from rewards.contract import Reward, at_once, reward_of
 
 NEEDED = "1.16"
@@ -47,8 +47,6 @@ if not trl.__version__.startswith(NEEDED + "."):
         f"installed: pip install 'trl=={NEEDED}.*'. A script of your own can use "
         "recipes.common.watch with TRL 1.9 to 1.16 (docs/running.md)."
     )
-
-OWN = ("prompt", "completion", "completion_ids")  # TRL does not pass these columns to a reward
 
 
 @dataclass
@@ -248,7 +246,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     ) -> Scores:
         """Score this rank's completions; gather, void and gate the rewards of all ranks."""
         columns = {
-            **{name: [row[name] for row in rows] for name in rows[0] if name not in OWN},
+            **{name: [row[name] for row in rows] for name in rows[0] if name not in NOT_PASSED},
             "prompts": prompts,
             "completions": completions,
             "completion_ids": completion_ids,
