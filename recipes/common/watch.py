@@ -41,6 +41,7 @@ from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.tables import in_words
 from rewards import reward_of
+from rewards.rows import as_rows
 from rewards.text import completion_text
 
 
@@ -265,11 +266,7 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
         def call(prompts, completions, log_metric, **columns):
             nonlocal measured
             if place == plain[0]:
-                lists = {name: of for name, of in columns.items() if isinstance(of, list)}
-                rows = [
-                    {"prompt": prompt, **{name: of[i] for name, of in lists.items()}}
-                    for i, prompt in enumerate(prompts)
-                ]
+                rows = as_rows(prompt=prompts, **columns)
                 measured = watched.measure(rows, completions) if trainer.model.training else None
             scores[place] = reward(
                 prompts=prompts, completions=completions, log_metric=log_metric, **columns
