@@ -211,8 +211,7 @@ class Watch(TrainerCallback):
         if self.trainer.accelerator.num_processes > 1:
             measured, amounts = gather_object(measured), amounts and gather_object(amounts)
         if amounts and are_rewards:
-            scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
-            amounts = advantages_of(amounts, args.num_generations, scale)
+            amounts = advantages_of(amounts, args.num_generations, args.scale_rewards)
         outcomes = [outcome for outcome, _ in measured]
         every = max(self.metric_steps, state.logging_steps)
         looks = -(-state.max_steps // every) * len(independent_metrics(metric_names(outcomes)))
