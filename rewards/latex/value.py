@@ -75,10 +75,12 @@ def same_value(left: Tree, right: Tree) -> bool:
         return True
     shared = defined = 0
     for a, b in zip(_values(left), _values(right), strict=False):
-        if a is not None and b is not None and not _equal(a, b):
-            return False
-        shared += a is not None and b is not None
         defined += a is not None
+        if a is None or b is None:
+            continue
+        if not _equal(a, b):
+            return False
+        shared += 1
     return shared >= max(1, min(3, defined))
 
 
@@ -214,9 +216,7 @@ def _inexact(value: Number) -> mpc:
     return mpc(mpf(value.numerator) / value.denominator)
 
 
-def _equal(left: Number | None, right: Number | None) -> bool:
-    if left is None or right is None:
-        return False
+def _equal(left: Number, right: Number) -> bool:
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return left == right
     try:
