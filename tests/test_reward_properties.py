@@ -13,7 +13,7 @@ from support.hostile import HOSTILE
 from test_layout import REQUIRED
 
 from rewards import load_reward
-from rewards.boundary import score, stand_in_ids
+from rewards.boundary import score
 from rewards.loading import REGISTRY
 
 SCORING = list(REGISTRY)
@@ -86,7 +86,7 @@ def columns_of(reward, gold: str = r"\sqrt{x^2+1}") -> dict[str, str | list[str]
 def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> tuple[list, list]:
     """The scores of a reward, and the failures that it logs."""
     rows = [{"prompt": prompt, **columns_of(reward, gold)} for _ in texts]
-    return score(reward, rows, texts, [stand_in_ids(text) for text in texts])
+    return score(reward, rows, texts)
 
 
 @pytest.mark.parametrize("name", SCORING)
@@ -114,7 +114,7 @@ def test_hostile_text_earns_no_verifier_s_reward(name):
     reward = loaded(name)
     for (title, hostile), wrapper in itertools.product(HOSTILE.items(), WRAPPERS):
         text, row = wrapper.format(hostile), {"prompt": "9 + 9 =", **columns_of(reward)}
-        (amount,), _ = score(reward, [row], [text], [stand_in_ids(text)])
+        (amount,), _ = score(reward, [row], [text])
         assert amount is None or math.isfinite(amount)
         assert reward.kind != "verifier" or not amount or amount < 0.0, (title, wrapper)
 
