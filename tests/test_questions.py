@@ -74,7 +74,10 @@ def test_the_gold_of_a_solution(answer, gold):
     assert gold_of(answer) == gold
 
 
-@pytest.mark.parametrize("answer", ["He has 42 apples and 3 pears.", "Yes, 5 is a prime number."])
+@pytest.mark.parametrize(
+    "answer",
+    ["He has 42 apples and 3 pears.", "Yes, 5 is a prime number.", "Probably 12 or 13."],
+)
 def test_a_sentence_that_states_no_single_answer_is_no_gold(answer):
     with pytest.raises(ValueError, match="states no single answer: end it in #### and the answer"):
         gold_of(answer)
@@ -95,7 +98,8 @@ PAIR = ("What is 1 + 1?", "2")
 ROW = dict(zip(("question", "answer"), PAIR, strict=True))
 NESTED = {"question_column": "data.question", "answer_column": "data.answers.0.text"}
 READ = [  # the name of a file, its text, settings
-    ("semicolons.csv", "question;answer\n{};{}\n".format(*PAIR), {}),
+    ("excel.csv", "\ufeffQuestion;answer \r\n{};{}\r\n".format(*PAIR), {}),
+    ("spaces.tsv", " QUESTION\tAnswer\n{}\t{}\n".format(*PAIR), {}),
     ("chat.jsonl", json.dumps(chat(*PAIR)), {}),
     ("chat.jsonl", json.dumps(chat(*PAIR, "conversations", "from", "value")), {}),
     ("system.json", as_json([{"messages": [{"role": "system", "content": "Be brief."},
@@ -113,20 +117,26 @@ def test_a_layout_that_data_sets_have_is_read(tmp_path, name, text, settings):
     assert train == [ROW]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (json.dumps({"messages": chat(*PAIR)["messages"] * 2}), "hold 2 of a user and 2 of an"),
-        (json.dumps({"messages": chat(*PAIR)["messages"][:1]}), "hold 1 of a user and 0 of an"),
-        (json.dumps({"messages": ["hi"]}), "hold 0 of a user"),
-        (as_json({"train": [ROW], "test": [ROW]}), "with the lists train, test: save each list"),
-        (json.dumps({**ROW, "question": "x" * 200_001}), "question has 200,001 characters"),
-    ],
-)
-def test_a_layout_that_holds_no_row_is_refused_with_what_it_has(tmp_path, text, message):
-    (tmp_path / "a.json").write_text(text)
+REFUSED = [  # the name of a file, its text, the message
+    ("a.json", as_json({"messages": chat(*PAIR)["messages"] * 2}), "hold 2 of a user and 2 of an"),
+    ("a.json", as_json({"messages": chat(*PAIR)["messages"][:1]}), "hold 1 of a user and 0 of an"),
+    ("a.json", as_json({"messages": ["hi"]}), "hold 0 of a user"),
+    ("a.json", as_json({"train": [ROW], "test": [ROW]}), "the lists train, test: save each list"),
+    ("a.json", as_json({**ROW, "question": "x" * 200_001}), "question has 200,001 characters"),
+    ("a.json", as_json({**ROW, "answer": {"value": 2}}), "give --answer_column answer.value"),
+    ("a.json", as_json({"question": "?", "ANSWER": 2, "Answer": 3}), "answer missing (its keys"),
+    ("a.csv", "question;answer\n1 + 1;24,5\n", "line 2 has the answer 24,5, with a comma"),
+    ("a.tsv", "question\tanswer\n1\t2\t3\n", "line 2 has more than the 2 values of the first"),
+    ("a.csv", "question,answer\nZo\xeb,3\n", "is not UTF-8: save it as CSV UTF-8"),
+    ("a.xlsx", "PK", "a sheet of Excel can be saved as CSV"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), REFUSED)
+def test_a_layout_that_holds_no_row_is_refused_with_what_it_has(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=re.escape(message)):
-        load(tmp_path / "a.json", num_eval_rows=0)
+        load(tmp_path / name, num_eval_rows=0)
 
 
 HUB = [  # files of a folder, settings
@@ -172,15 +182,10 @@ def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_row
     assert again == {text.lower() for text in first} and len(train) + len(held_out) == 80
 
 
-def test_a_folder_has_its_own_held_out_rows_and_parts_of_a_split_are_one(tmp_path):
-    folder = tmp_path / "data"
-    write(folder / "train-00000-of-00002.parquet", ITEMS[:10])
-    write(folder / "train-00001-of-00002.parquet", ITEMS[10:30])
-    write(folder / "test.parquet", ITEMS[30:])
-    (folder / "README.md").write_text("Not rows.")
-    train, held_out = load(folder, num_train_rows=None)
-    assert train == ITEMS[:30] and sorted(map(str, held_out)) == sorted(map(str, ITEMS[30:]))
-    train, held_out = load(folder, dataset_test_split=None)
+def test_the_parts_of_a_split_are_one(tmp_path):
+    write(tmp_path / "train-00000-of-00002.parquet", ITEMS[:10])
+    write(tmp_path / "train-00001-of-00002.parquet", ITEMS[10:30])
+    train, held_out = load(tmp_path)
     assert len(train) + len(held_out) == 30
 
 
@@ -241,6 +246,3 @@ def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, re
     assert system is None or row["prompt"][0]["content"].endswith(system)
     assert (row["answer"], recipe.reference_completion(row)) == ("12", reference)
     assert recipe.metric(row, reference) == {"strict": True, "lenient": True, "format": True}
-
-
-# recipes/gsm8k

@@ -60,12 +60,6 @@ def test_a_question_of_the_warm_start_is_neither_trained_on_nor_on_the_curve(par
     assert validation == questions(make_rows(7, 8, 10, 11, 12))
 
 
-def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
-    message = "num_validation_rows is 20, but there are only 20 training rows"
-    with pytest.raises(ValueError, match=message):
-        split(parse, num_validation_rows=20)
-
-
 # Rows of a file, as the probe writes them
 
 

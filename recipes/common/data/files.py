@@ -1,5 +1,6 @@
 """Read the rows of files and folders, in the layouts that data sets have, by split."""
 
+import csv
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -7,21 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, load_dataset, load_from_disk
-from datasets.exceptions import DatasetsError
+from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
 
-from recipes.common.data.split import CHATS, LONGEST, Values
+from recipes.common.data.split import CHATS, Values, value_at
 from rewards.rows import lines_of, parse_line
 
-KINDS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-# Files about a data set, which hold no rows.
-NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-SPLITS = {"train", "test", "validation", "valid", "val", "dev", "eval"}
-PART = re.compile(r"(.+)-\d{5}-of-\d{5}")  # a split in several files, as the Hub names them
+KINDS = [".jsonl", ".json", ".csv", ".tsv", ".parquet"]
+Columns = tuple[str, str]  # of the question and of the answer
 
 
-def splits_of_path(
-    path: Path, columns: tuple[str, str], config: str | None = None
-) -> dict[str, Values]:
+def splits_of_path(path: Path, columns: Columns, config: str | None = None) -> dict[str, Values]:
     """The splits of a file or a folder by name; a split may have several files.
 
     `config` names a subfolder, where a folder in the Hub's layout has several configurations.
@@ -31,20 +27,16 @@ def splits_of_path(
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         saved = load_from_disk(str(path))  # written by `save_to_disk`
         return rows_by_split(str(path), saved if isinstance(saved, dict) else {"train": saved})
-    splits: dict[str, list[Path]] = {}
-    for file in files_of_folder(path, config) if path.is_dir() else [path]:
-        if file.suffix in KINDS:
-            if not file.is_file():
-                raise ValueError(f"dataset_path: {file} is no ordinary file; it needs rows.")
-            part = PART.fullmatch(file.stem)
-            name = part[1] if part else file.stem
-            if name not in SPLITS and file.parent.name in SPLITS:  # train/0000.parquet
-                name = file.parent.name
-            splits.setdefault(name, []).append(file)
+    if path.is_dir():
+        splits = files_by_split(path / config if config and (path / config).is_dir() else path)
+    else:
+        splits = {"train": [path]} if path.suffix in KINDS else {}
+        if not path.is_file():  # reading a pipe would wait for a writer
+            raise ValueError(f"dataset_path: {path} is no ordinary file; it needs rows.")
     if not splits:
-        kinds = ", ".join(KINDS)
         raise ValueError(
-            f"dataset_path: {path} is not a {kinds} file, nor a folder that holds some."
+            f"dataset_path: {path} is not a {', '.join(KINDS)} file, nor a folder that holds some "
+            "(a sheet of Excel can be saved as CSV UTF-8)."
         )
     return {
         name: chain.from_iterable(values_of(file, columns) for file in files)
@@ -52,29 +44,28 @@ def splits_of_path(
     }
 
 
-def files_of_folder(folder: Path, config: str | None) -> list[Path]:
-    """The files of rows in a folder, or in its subfolders where only these hold some.
+def files_by_split(folder: Path) -> dict[str, list[Path]]:
+    """The files of rows in a folder by split, by the rules of `datasets` for names and subfolders.
 
-    In the Hub's layout a subfolder is `data`, a configuration, or a split.
+    ValueError if a split is in several subfolders: these are configurations.
     """
-    if config and (folder / config).is_dir():
-        return files_of_folder(folder / config, None)
-    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    files = [path for path in entries if path.suffix in KINDS and path.name not in NO_ROWS]
-    holding = [
-        path
-        for path in entries
-        if any(file.suffix in KINDS for file in chain(path.glob("*"), path.glob("*/*")))
-    ]
-    if files or not holding:
-        return files
-    names = [path.name for path in holding]
-    if len(holding) > 1 and not SPLITS.issuperset(names):
-        raise ValueError(
-            f"dataset_path: {folder} holds rows in {', '.join(names)}: choose one by "
-            "dataset_config, or give its path."
-        )
-    return [file for path in holding for file in files_of_folder(path, None)]
+    try:
+        patterns = get_data_patterns(str(folder.resolve()))
+    except EmptyDatasetError:
+        return {}
+    found = DataFilesDict.from_patterns(patterns, str(folder.resolve()), allowed_extensions=KINDS)
+    if not any(found.values()):  # a subfolder eval without rows hides train.jsonl from `datasets`
+        files = sorted(file for file in folder.iterdir() if file.suffix in KINDS)
+        return {file.stem: [file] for file in files}
+    for files in found.values():
+        inside = [Path(file).relative_to(folder.resolve()).parts for file in files]
+        configs = sorted({parts[0] for parts in inside if len(parts) > 1})
+        if len(configs) > 1:
+            raise ValueError(
+                f"dataset_path: {folder} holds rows in {', '.join(configs)}: choose one by "
+                "dataset_config, or give its path."
+            )
+    return {str(split): [Path(file) for file in files] for split, files in found.items() if files}
 
 
 def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
@@ -92,34 +83,55 @@ def rows_by_split(source: str, splits: dict[str, Dataset]) -> dict[str, Values]:
     }
 
 
-def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
+def values_of(file: Path, columns: Columns) -> Iterator[tuple[str, Any]]:
     """The rows of a file with their places; a JSON row is a line of text."""
-    kind, options = file.suffix[1:], {}
-    if kind in ("jsonl", "json"):
+    if file.suffix in (".jsonl", ".json"):
         yield from json_values(file, columns)
         return
-    if kind in ("csv", "tsv"):
-        with file.open(encoding="utf-8-sig", errors="replace") as lines:
-            header = lines.readline(LONGEST)
-        usual = "\t" if kind == "tsv" else ","
-        fitting = [
-            separator
-            for separator in (usual, ",", ";", "\t")
-            if {*columns} <= {name.strip('" \n') for name in header.split(separator)}
-        ]
-        # pandas would read 007 as 7 and NA as missing.
-        options = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
-        options["sep"] = fitting[0] if fitting else usual
-        kind = "csv"
-    try:  # a stream writes no cache
-        rows = load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
+    rows = parquet_rows(file) if file.suffix == ".parquet" else table_rows(file, columns[1])
+    try:
         for number, row in enumerate(rows, start=1):
             yield f"{file}, row {number}", row
-    except (ValueError, OSError, DatasetsError) as error:
-        raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: save it as CSV UTF-8 ({error.reason}).") from error
+    except (ValueError, OSError, csv.Error) as error:
+        raise ValueError(f"{file} cannot be read: {str(error).strip()}") from error
 
 
-def json_values(file: Path, columns: tuple[str, str]) -> Values:
+def parquet_rows(file: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file."""
+    from pyarrow.parquet import ParquetFile
+
+    for batch in ParquetFile(file).iter_batches():
+        yield from batch.to_pylist()
+
+
+def table_rows(file: Path, answer_column: str) -> Iterator[dict[str, str]]:
+    """The rows of a table as text, so that 007 is not 7; its separator is that of the first line.
+
+    Between semicolons an answer 24,5 is refused: nobody can tell whether it is one number or two.
+    """
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        header = lines.readline()
+        lines.seek(0)
+        separator = max(",;\t", key=header.count)
+        rows = csv.DictReader(lines, delimiter=separator, strict=True)
+        for row in rows:
+            if None in row:
+                raise ValueError(
+                    f"line {rows.line_num} has more than the {len(rows.fieldnames)} values of the "
+                    'first line; put a text with separators in quotes ("...").'
+                )
+            answer = str(value_at(row, answer_column))
+            if separator == ";" and re.fullmatch(r"\s*-?\d+,\d+\s*", answer):
+                raise ValueError(
+                    f"line {rows.line_num} has the answer {answer.strip()}, with a comma; write a "
+                    "decimal point, and no mark of thousands"
+                )
+            yield row
+
+
+def json_values(file: Path, columns: Columns) -> Values:
     """The lines of a JSON Lines file, the items of a list, or of the one list in an object."""
     lines = list(lines_of(file))
     try:
@@ -129,7 +141,8 @@ def json_values(file: Path, columns: tuple[str, str]) -> Values:
     if not isinstance(whole, dict):
         return lines
     lists = {name: rows for name, rows in whole.items() if isinstance(rows, list) and rows}
-    if {*columns, *CHATS} & whole.keys() or not lists:
+    is_row = any(value_at(whole, name) is not ... for name in (*columns, *CHATS))
+    if is_row or not lists:
         return [(f"{file}, line 1", whole)]
     if len(lists) > 1:
         raise ValueError(

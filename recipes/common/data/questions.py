@@ -11,10 +11,10 @@ from typing import Any
 
 from datasets import Dataset
 
-from recipes.common.data.split import CHATS, LONGEST, Values, draw, is_held_out
+from recipes.common.data.split import CHATS, LONGEST, Values, draw, is_held_out, value_at
 from recipes.common.settings import RecipeArguments, setting
 from rewards.answer import final_answer, stated_text
-from rewards.latex.number import number_of
+from rewards.latex.number import HEDGES, number_of
 from rewards.rows import collect, parse_line, shown
 from rewards.text import last_boxed
 from rewards.text import question_of as text_of
@@ -55,8 +55,8 @@ def worked_example(example: list[str]) -> list[dict[str, str]]:
 def gold_of(answer: str) -> str:
     r"""The final answer of a solution: after `####`, else in its last box, else what it states.
 
-    A text of less than three words is the answer itself. ValueError for a sentence with numbers of
-    which none is stated as the answer.
+    A text of less than three words is the answer itself. ValueError for a guess, and for a sentence
+    with numbers of which none is stated as the answer.
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`;
     `gold_of("The answer is 7.") == gold_of("She has 7 pens left.") == "7"`
@@ -66,7 +66,8 @@ def gold_of(answer: str) -> str:
     text = (last_boxed(answer) or answer).strip()
     words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", text)
     is_marked = re.search(r"\b(?:answer|result)\b", text, re.IGNORECASE)
-    if (len(words) < 3 and not is_marked) or number_of(text) is not None:
+    is_short = len(words) < 3 and not is_marked and HEDGES.isdisjoint(map(str.lower, words))
+    if is_short or number_of(text) is not None:
         return text
     stated, value = stated_text(text), final_answer(text)
     if stated and re.search(r"[=\\^<>]", stated):  # an expression: a number would be part of it
@@ -91,10 +92,10 @@ def load_questions(
     check: Callable[[str], str | None],
     hub: tuple[str, str] | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Draw training and held-out items from the source in `args`, else from `hub` (id, config).
+    """Draw training rows and test questions from the source in `args`, else `hub` (id, config).
 
     Without a test split, one question in `ONE_IN` is held out by its hash, so the seed does not
-    change which. `check` returns why a gold answer cannot be used, or None.
+    change which. `check` returns why a right answer cannot be used, or None.
 
     Raises:
         ValueError: with what is wrong in the settings, or in the rows by file and line.
@@ -122,18 +123,21 @@ def load_questions(
         source, config = (args.dataset_name, None) if args.dataset_name else hub
         splits = splits_of_hub(source, args.dataset_config or config)
     train, test = args.dataset_train_split, args.dataset_test_split
-    if len(splits) == 1 and test not in splits:  # a single split is for training
-        splits, test = {train: next(iter(splits.values()))}, None
-    for split, remedy in (
-        (train, "set dataset_train_split"),
-        (test, f"set dataset_test_split, or null: one row in {ONE_IN} is held out"),
-    ):
-        if split is not None and split not in splits:
-            has = ", ".join(splits)
-            raise ValueError(f"{source} has no split {split!r} (it has: {has}): {remedy}.")
-    items = usable_items(source, splits[train], columns, check, args.max_bad_rows)
+    if [*splits] == ["train"] and test == "test":  # a single split is for training
+        test = None
+
+    def items_of(split: str) -> list[Item]:
+        if split not in splits:
+            raise ValueError(
+                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set "
+                f"dataset_{'train' if split == train else 'test'}_split; with test null one row in "
+                f"{ONE_IN} is held out."
+            )
+        return usable_items(source, splits[split], columns, check, args.max_bad_rows)
+
+    items = items_of(train)
     if test is not None:
-        held_out = usable_items(source, splits[test], columns, check, args.max_bad_rows)
+        held_out = items_of(test)
     else:
         hidden = [is_held_out(question_of(item["question"]), ONE_IN) for item in items]
         held_out = [item for item, is_hidden in zip(items, hidden, strict=True) if is_hidden]
@@ -155,10 +159,8 @@ def read_questions(folder: str, split: str) -> list[Item]:
     from recipes.common.data.files import splits_of_path
 
     columns = ("question", "answer")
-    splits = splits_of_path(Path(folder), columns)
-    if split not in splits:
-        raise ValueError(f"{folder} has no file {split} (it has: {', '.join(splits)}).")
-    return usable_items(folder, splits[split], columns, lambda gold: None, 0)
+    values = splits_of_path(Path(folder), columns).get(split, [])
+    return usable_items(f"{split} of {folder}", values, columns, lambda gold: None, 0)
 
 
 def usable_items(
@@ -185,26 +187,32 @@ def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | N
     """The item of a row or of a line of JSON; ValueError if it cannot be used."""
     row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
     if not isinstance(row, dict):
-        raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")
-    for name in CHATS:
-        if isinstance(row.get(name), list) and not {*columns} & row.keys():
-            row = dict(zip(columns, read_chat(row[name]), strict=True))
-    question, answer = (value_at(row, column) for column in columns)
-    options = {columns[0]: "--question_column", columns[1]: "--answer_column"}
-    missing = [name for name, text in zip(columns, (question, answer), strict=True) if text is ...]
+        raise ValueError(
+            f"it must be a JSON object with {', '.join(columns)}, not {str(row)[:80]!r}"
+        )
+    texts = [value_at(row, column) for column in columns]
+    chats = [row[name] for name in CHATS if isinstance(row.get(name), list)]
+    if texts == [..., ...] and chats:
+        texts = read_chat(chats[0])
+    options = ("--question_column", "--answer_column")
+    missing = [i for i, text in enumerate(texts) if text is ...]
     if missing:
         raise ValueError(
-            f"{', '.join(missing)} missing (its keys: {', '.join(map(str, row))}; wanted: "
-            f"{wanted}): name the key that holds it, or the path to it (data.question), by "
-            f"{' and '.join(options[column] for column in missing)}"
+            f"{', '.join(columns[i] for i in missing)} missing (its keys: {', '.join(row)}; "
+            f"wanted: {wanted}): name the key that holds it, or the path to it (data.question), by "
+            f"{' and '.join(options[i] for i in missing)}"
         )
+    question, answer = texts
     if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
         answer = repr(int(answer) if answer == int(answer) else answer)  # 42.0 is written 42
-    kinds = ("text", "text or a number")
-    for column, text, kind in zip(columns, (question, answer), kinds, strict=True):
+    for column, text, option in zip(columns, (question, answer), options, strict=True):
+        if isinstance(text, dict) and text:
+            keys = " or ".join(f"{column}.{key}" for key in text)
+            raise ValueError(f"{column} holds keys of its own: give {option} {keys}")
         if not isinstance(text, str) or not text.strip():
-            shown_value = json.dumps(text, default=str, ensure_ascii=False)[:80]
-            raise ValueError(f"{column} is {shown_value}; it must be {kind} that is not empty")
+            kind = "text or a number" if column == columns[1] else "text"
+            value = json.dumps(text, default=str, ensure_ascii=False)[:80]
+            raise ValueError(f"{column} is {value}; it must be {kind} that is not empty")
         if re.search("[\ud800-\udfff]", text):  # JSON allows them; no file and no tokenizer does
             raise ValueError(f"{column} holds half of a character, such as \\ud800: correct it")
         if len(text) > LONGEST:
@@ -219,23 +227,7 @@ def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | N
     return {"question": question, "answer": answer}
 
 
-def value_at(row: dict, path: str) -> Any:
-    """The value of a column, or at a path of keys and places in it; `...` if there is none.
-
-    Example: `value_at({"data": [{"answer": 5}]}, "data.0.answer") == 5`
-    """
-    if path in row:
-        return row[path]
-    value = row
-    try:
-        for name in path.split("."):
-            value = value[int(name)] if isinstance(value, list) else value[name]
-    except (LookupError, TypeError, ValueError):
-        return ...
-    return value
-
-
-def read_chat(messages: list[Any]) -> tuple[str, str]:
+def read_chat(messages: list[Any]) -> list[str]:
     """The question and the answer of a chat; ValueError if it has more or less than one of each.
 
     A message has `role` and `content`, or `from` and `value`. A system message is left out.
@@ -250,4 +242,4 @@ def read_chat(messages: list[Any]) -> tuple[str, str]:
             f"its messages hold {len(texts['user'])} of a user and {len(texts['assistant'])} of an "
             "assistant; a row needs one question and one answer"
         )
-    return texts["user"][0], texts["assistant"][0]
+    return texts["user"] + texts["assistant"]

@@ -96,12 +96,6 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
     if not Path(file).is_file():
         raise ValueError(f"only_rows: there is no file {file}; scripts/probe.py --keep writes one.")
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
-    for number, row in enumerate(rows):
-        if len(str(row["prompt"])) > LONGEST:
-            raise ValueError(
-                f"only_rows: the prompt of row {number} of {file} has {len(str(row['prompt'])):,} "
-                f"characters; at most {LONGEST:,} are read."
-            )
     columns = dict.fromkeys(name for row in rows for name in row)  # a later row may have more
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in columns})
 
@@ -111,10 +105,7 @@ def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dat
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
-        raise ValueError(
-            f"num_validation_rows is {count}, but there are only {len(rows)} training rows to take "
-            "from."
-        )
+        raise ValueError(f"num_validation_rows is {count}, and there are {len(rows)} training rows")
     numbers = range(len(rows))
     taken = set(numbers[-count:] if seed is None else random.Random(seed).sample(numbers, count))
     return rows.select([i for i in numbers if i not in taken]), rows.select(sorted(taken))
@@ -130,3 +121,21 @@ def without(rows: Rows, questions: set[str]) -> Rows:
         return rows.filter(lambda row: question_digest(row["prompt"]) not in questions)
     digests = map(question_digest, rows["prompt"])
     return rows.select([i for i, digest in enumerate(digests) if digest not in questions])
+
+
+def value_at(row: dict, path: str) -> Any:
+    """The value of a column, or at a path of keys and places in it; `...` if there is none.
+
+    Case, and spaces around a name, do not matter, unless two names differ in these alone.
+
+    Example: `value_at({"Data ": [{"answer": 5}]}, "data.0.answer") == 5`
+    """
+    value = row
+    try:
+        for name in path.split(".") if path not in row else [path]:
+            if isinstance(value, dict) and name not in value:
+                (name,) = (key for key in value if key.strip().casefold() == name.casefold())
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (LookupError, TypeError, ValueError):
+        return ...
+    return value
