@@ -25,11 +25,11 @@ from rewards.text import (
     answer_part,
     before_next_problem,
     boxed_answer,
+    end_of_denial,
     find_boxes,
     find_tag,
     inside_of,
     is_denied,
-    tagged_answer,
     without_dollars,
     without_programs,
 )
@@ -156,11 +156,12 @@ def _last_number(text: str) -> Fraction | None:
         is_detail = is_led or number["ordinal"] or _COMPARES.match(text, end)
         if is_detail:
             details.add(number)
-    allowed = [i for i, number in enumerate(numbers) if not is_denied(text, *number.span())]
-    main = [i for i in allowed if numbers[i] not in details]
-    if main:
-        return _value(text, numbers, main[-1], details)
-    return _value(text, numbers, allowed[-1]) if allowed else None
+    main = [i for i, number in enumerate(numbers) if number not in details]
+    for places, listed in ((main, details), (range(len(numbers)), frozenset())):
+        for i in reversed(places):
+            if not is_denied(text, *numbers[i].span()):
+                return _value(text, numbers, i, listed)
+    return None
 
 
 def one_number(text: str) -> Fraction | None:
@@ -237,6 +238,8 @@ def _last_stated(text: str) -> list[Fraction | None]:
     """
     for part in _sentences(text):
         outside = _PARENTHESES.sub(" ", part)
+        if end_of_denial(part) is not None:
+            return [None]
         if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
             continue
         if "=" in part or not part.rstrip(" *_)").endswith("?"):
@@ -244,7 +247,7 @@ def _last_stated(text: str) -> list[Fraction | None]:
     return []
 
 
-# Words that take back what stands before them, where a sentence or a clause starts.
+# Words that announce another answer, where a sentence or a clause starts.
 _TAKES_BACK = re.compile(
     r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
     r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
@@ -253,44 +256,47 @@ _TAKES_BACK = re.compile(
     r"|I (?:mean|meant|was wrong|forgot|mis[a-z]{1,12}|apologi[sz]e)"
     r"|I made an? [a-z ]{0,20}(?:mistake|error)"
     r"|(?:let me|I (?:should|must|have to|need to)|to) (?:correct|fix|redo|rec[a-z]{1,12})"
-    r"|(?:it|that|this) (?:should|must) (?:be|have been)"
-    r"|(?:that|this|it) (?:is|was) (?:wrong|incorrect))\b",
+    r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
     re.IGNORECASE,
 )
 
 
 def _corrected(text: str) -> list[Fraction | None]:
-    """The number that a text states after the words that take back what was before it.
+    """The number that a text states behind the words that take back what was before it.
 
     Example: `_corrected(". Actually, it is 20.") == [20]`; `_corrected(". It costs $20.") == []`
     """
     words = _TAKES_BACK.search(text)
-    return _last_stated(text[words.end() :]) if words else []
+    end = words.end() if words else end_of_denial(text)
+    return [] if end is None else _last_stated(text[end:])
 
 
 def last_tag(text: str) -> str | None:
-    """The text of the last answer tag; None if it is missing, denied or replaced behind the tag.
+    """The text of the last answer tag or of a box in it; None if there is none or it is taken back.
 
     Example: `last_tag("<answer>18</answer>") == "18"`;
     `last_tag("<answer>18</answer> Actually, it is 20.") is None`
     """
-    return None if _is_replaced(text, find_tag(text, "answer")) else tagged_answer(text)
+    place = find_tag(text, "answer")
+    return inside_of(text, place) if place and not _is_taken_back(text, place) else None
 
 
 def last_box(text: str) -> str | None:
-    r"""`boxed_answer`, but None where the number in the last box is replaced behind it.
+    r"""The answer in the last box (see `boxed_answer`); None if there is none or it is taken back.
 
     Example: `last_box(r"\boxed{18}. Wait, I forgot 2, so it is 20.") is None`
     """
     boxes = find_boxes(text)
-    return None if _is_replaced(text, boxes[-1] if boxes else None) else boxed_answer(text)
+    return boxed_answer(text) if boxes and not _is_taken_back(text, boxes[-1]) else None
 
 
-def _is_replaced(text: str, place: Place | None) -> bool:
-    """Whether a text takes back the number in a tag or a box and then states another number."""
-    later = _corrected(text[place.end :][-MAX_CHARS:]) if place else []
-    value = one_number(inside_of(text, place)) if later else None
-    return value is not None and later not in ([None], [value])
+def _is_taken_back(text: str, place: Place) -> bool:
+    """Whether words deny the answer in a tag or a box, or state another number behind it."""
+    answer = inside_of(text, place)
+    if is_denied(text, place.start, place.end, answer):
+        return True
+    later = _corrected(text[place.end :][-MAX_CHARS:])
+    return later not in ([], [None]) and one_number(answer) not in (None, *later)
 
 
 # --- The marked places
@@ -313,7 +319,7 @@ def _after_marker(text: str) -> list[Marked]:
     for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
         behind = text[cue.end() :]
         if not _DIGIT.search(behind) and re.search("[A-Za-z]", behind):  # "Answer: unknown"
-            return [(cue.start(), None)]
+            return [(cue.end(), None)]
         line = text[cue.end() : cue.end() + MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if cue[0] == "####" and _STEP.match(line):
             continue
@@ -323,19 +329,19 @@ def _after_marker(text: str) -> list[Marked]:
         if not numbers or numbers[0].start() > 0:
             continue
         raw = _NUMBER.search(text, cue.end())
-        end = raw.end() if raw else len(text)
-        if is_denied(text, cue.end(), end) or is_denied(line, *numbers[0].span()):
-            return [(cue.start(), None)]
+        place = raw.span() if raw else (cue.end(), cue.end())
+        if is_denied(text, *place) or is_denied(line, *numbers[0].span()):
+            return [(place[1], None)]
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
-        return [(cue.start(), _result(line) if is_sum else _value(line, numbers, 0))]
+        return [(place[1], _result(line) if is_sum else _value(line, numbers, 0))]
     return []
 
 
 def _enclosed(text: str, place: Place) -> Fraction | None:
     """The number in a tag or a box: alone, behind a marker, or stated by a sentence; else None."""
-    if is_denied(text, place.start, place.end):
-        return None
     inside = inside_of(text, place)
+    if is_denied(text, place.start, place.end, inside):
+        return None
     value = one_number(inside)
     if value is not None:
         return value

@@ -11,6 +11,7 @@ rewards that read token ids get one token per four characters of a word.
 """
 
 import builtins
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 
 TINY = 1e-9
 SHOWN = 100  # characters of a completion in a message
+LIMIT_S = 300.0  # seconds for all tricks on a reward, as for one of its calls in training
 
 
 class Attempt(NamedTuple):
@@ -52,7 +54,8 @@ class Cheats:
     Attributes:
         attempts: the tricks that the reward scored, on each row.
         reference: the lowest score of a reference answer; None if none was scored.
-        failed: trick -> message of the exception that the reward raised.
+        failed: trick -> message of the exception that the reward raised, or of its time limit.
+        ungraded: tricks that the reward gave None, on rows whose reference answer it scored.
         runs_programs: whether the reward runs the model's programs in its own process.
     """
 
@@ -60,6 +63,7 @@ class Cheats:
     attempts: list[Attempt] = field(default_factory=list)
     reference: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    ungraded: list[str] = field(default_factory=list)
     runs_programs: bool = False
 
     @property
@@ -72,10 +76,16 @@ class Cheats:
         """Whether the reward declares that it pays without the task being done."""
         return self.reward.kind == "control" or self.reward.farmable is not None
 
+    @property
+    def is_fooled(self) -> bool:
+        """Whether a declared verifier pays a wrong answer as much as a right one."""
+        is_promised = self.reward.kind == "verifier" and not self.may_pay
+        return is_promised and any(one.score >= one.reference - TINY for one in self.paid)
+
     def sentence(self) -> str:
         """The result as a sentence that follows the name of the reward."""
         tried, paid = len(self.attempts), self.paid
-        if not tried and not self.failed:
+        if not (tried or self.failed or self.ungraded):
             return "was not tried: no row that it scores has a reference answer"
         text = f"pays none of {tried} wrong answers"
         if paid:
@@ -84,8 +94,12 @@ class Cheats:
                 f"pays {len(paid)} of {tried} wrong answers, such as {best.trick!r} "
                 f"({best.score:g}): {best.shown()}"
             )
+        if self.is_fooled:
+            text = f"PAYS A WRONG ANSWER AS MUCH AS A RIGHT ONE, though it is a verifier: {text}"
         if self.reward.farmable:
             text += f"; by design: {self.reward.farmable}"
+        if self.ungraded:
+            text += f"; gives None to {len(self.ungraded)}, such as {self.ungraded[0]!r}"
         if self.failed:
             trick, message = next(iter(self.failed.items()))
             text += f"; fails on {len(self.failed)}, such as {trick!r} ({message})"
@@ -93,18 +107,14 @@ class Cheats:
 
     @property
     def problem(self) -> str | None:
-        """Why nobody should train on this reward, and what to do; None if nothing is wrong.
-
-        A reward may not pay a trick more than the reference answer; a verifier not as much either.
-        """
+        """Why nobody should train on this reward, and what to do; None if nothing is wrong."""
         name = self.reward.name
         if self.runs_programs:
             return (
                 f"reward {name!r} runs programs of the model in its own process, the trainer's: "
                 "correct it."
             )
-        margin = -TINY if self.reward.kind == "verifier" else TINY
-        refused = [one for one in self.paid if one.score > one.reference + margin]
+        refused = [one for one in self.paid if one.score > one.reference + TINY]
         if refused and not self.may_pay:
             worst = max(refused, key=lambda attempt: attempt.score - attempt.reference)
             return (
@@ -125,16 +135,23 @@ class Cheats:
         return None
 
 
-def try_tricks(reward: Reward, rows: list[dict], reference: Reference, per_task: int = 1) -> Cheats:
+def try_tricks(
+    reward: Reward,
+    rows: list[dict],
+    reference: Reference,
+    per_task: int = 1,
+    limit_s: float = LIMIT_S,
+) -> Cheats:
     """Score every trick on the first `per_task` rows of each task that the reward scores.
 
-    A reward model is not called.
+    A reward model is not called. What the reward raises is in the result; what it has not scored
+    after `limit_s` seconds in all has failed.
 
     Args:
         rows: rows with a prompt; rows without a `task` form one task.
         reference: row -> its reference completion; a row for which it returns None is left out.
     """
-    cheats = Cheats(reward)
+    cheats, end = Cheats(reward), time.monotonic() + limit_s
     if reward.kind == "model":
         return cheats
     for task, numbered in rows_by_task(rows).items():
@@ -142,31 +159,43 @@ def try_tricks(reward: Reward, rows: list[dict], reference: Reference, per_task:
         for row in known[:per_task]:
             texts = tricks(row, reference, known)
             # First and alone: if the reward runs programs here, the next one would end the process.
-            score_texts(cheats, row, [texts.get(MARKS, "")])
+            score_texts(cheats, row, [texts.get(MARKS, "")], end)
             if cheats.runs_programs:
                 return cheats
-            (right, _), *scored = score_texts(cheats, row, [reference(row), *texts.values()])
-            right = right or 0.0
+            all_texts = [reference(row), *texts.values()]
+            (amount, failure), *scored = score_texts(cheats, row, all_texts, end)
+            is_graded, right = bool(failure) or amount is not None, amount or 0.0
             cheats.reference = right if cheats.reference is None else min(right, cheats.reference)
             for (trick, text), (amount, failure) in zip(texts.items(), scored, strict=True):
                 if failure:
                     cheats.failed.setdefault(trick, failure)
-                if amount is not None:
+                elif amount is not None:
                     limit = limit_of(reward, trick, right)
                     cheats.attempts.append(Attempt(trick, text, amount, limit, right))
+                elif is_graded:
+                    cheats.ungraded.append(trick)
     return cheats
 
 
 def score_texts(
-    cheats: Cheats, row: dict, texts: list[str | list[dict]]
+    cheats: Cheats, row: dict, texts: list[str | list[dict]], end: float
 ) -> list[tuple[float | None, str | None]]:
-    """Return (score, failure) per completion; if the call fails, score them one by one."""
+    """Return (score, failure) per completion; if the call fails, score them one by one.
+
+    A call takes at most a quarter of the time that is left until `end`, one of them at most a
+    tenth: so time is left for the others where the reward hangs on one.
+    """
+    left = end - time.monotonic()
+    if left <= 0:
+        return [(None, "no time is left to try it")] * len(texts)
     try:
-        scored = list(zip(*score(cheats.reward, [row] * len(texts), texts), strict=True))
+        limit_s = left / (10 if len(texts) == 1 else 4)
+        scored = score(cheats.reward, [row] * len(texts), texts, limit_s=limit_s)
+        scored = list(zip(*scored, strict=True))
     except (Exception, SystemExit) as error:
         scored = [(None, describe(error))]
         if len(texts) > 1:
-            scored = [score_texts(cheats, row, [text])[0] for text in texts]
+            scored = [score_texts(cheats, row, [text], end)[0] for text in texts]
     if vars(builtins).pop(MARK, False):
         cheats.runs_programs = True
     return scored

@@ -3,21 +3,25 @@ metrics, which users write.
 
 - Foreign code gets copies of its arguments. What it changes there, nobody else sees.
 - It draws random numbers from a seed of its own, made from what it is called with, so a resumed run
-  repeats them. The random states of Python, NumPy and torch are restored after the call.
-- A process that it forks ends where the call ends.
+  repeats them. Random states, and settings of the process that it changes, are restored after it.
+- A process that it forks ends where the call ends. An exit is an error like any other.
 - What it returns and logs is checked; what it raises is named with file and line (`describe`).
 """
 
 import asyncio
 import copy
+import functools
 import inspect
 import numbers
 import os
 import random
 import re
+import signal
 import sys
 import sysconfig
+import threading
 import traceback
+import warnings
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +34,8 @@ from rewards.contract import (
     answer_of,
     at_once,
     named_parameters,
+    place_of,
+    plain_number,
     read_scores,
     reward_of,
     total,
@@ -41,70 +47,137 @@ NOT_COPIED = ("environments", "log_extra", "log_metric")
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
 _PIECE = re.compile(r"\s+|\S{1,4}")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-_CALLERS = tuple(
+_CALLERS = tuple(  # the functions that call foreign code
     str(Path(__file__).parents[1] / name)
-    for name in (
-        "rewards/boundary.py",
-        "rewards/contract.py",
-        "recipes/common",
-    )
-)  # the functions that call foreign code
+    for name in ("rewards/boundary.py", "rewards/contract.py", "rewards/audit.py", "recipes/common")
+)
+
+
+class UserInterrupt(KeyboardInterrupt):
+    """Ctrl-C by the user while foreign code runs; a KeyboardInterrupt is that code's own."""
+
+
+class OutOfTime(BaseException):
+    """The time limit of foreign code; no `except Exception` of that code takes it for its own."""
+
+
+class ForeignExit(RuntimeError):
+    """Foreign code raised what is no `Exception`, such as SystemExit; it is the cause."""
 
 
 @contextmanager
 def contained(*key: Any) -> Iterator[None]:
-    """Run foreign code inside the block: restore the random states, and end a forked process.
+    """Run foreign code inside the block: restore the process afterwards, and end a forked one.
 
     Inside the block random numbers are seeded by `key`, so equal calls draw equal numbers.
 
     Example: `with contained(completions): scores = reward(completions=completions)`
     """
-    states = _random_states()
+    before = [(write, read()) for read, write in _process_settings()]
     seed = zlib.crc32(repr(key).encode(errors="surrogatepass"))
     random.seed(seed)
-    if "numpy" in states:
+    if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)
-    if "torch" in states:
+    if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(seed)
+    handler = signal.getsignal(signal.SIGINT)
+    if _is_main_thread() and callable(handler):
+        signal.signal(signal.SIGINT, functools.partial(_interrupt, handler))
     try:
-        with forks_end():
+        with exits_end():
             yield
     finally:
-        _restore(states)
+        for write, value in before:
+            write(value)
+
+
+def _process_settings() -> list[tuple[Callable, Callable]]:
+    """How to read and to write each setting of the process that foreign code may change."""
+    settings: list[tuple[Callable, Callable]] = [
+        (random.getstate, random.setstate),
+        (os.getcwd, os.chdir),
+        (os.environ.copy, _set_environment),
+        (sys.getrecursionlimit, sys.setrecursionlimit),
+        (warnings.filters.copy, functools.partial(warnings.filters.__setitem__, slice(None))),
+    ]
+    if _is_main_thread():  # no other may set a handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            if (handler := signal.getsignal(number)) is not None:  # None: set by C code
+                settings.append((lambda h=handler: h, functools.partial(signal.signal, number)))
+    if "numpy" in sys.modules:
+        numpy = sys.modules["numpy"].random
+        settings.append((numpy.get_state, numpy.set_state))
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        settings += [
+            (torch.get_rng_state, torch.set_rng_state),
+            (torch.get_default_dtype, torch.set_default_dtype),
+            (torch.is_grad_enabled, torch.set_grad_enabled),
+            (torch.get_num_threads, torch.set_num_threads),
+        ]
+        if torch.cuda.is_initialized():
+            settings.append((torch.cuda.get_rng_state, torch.cuda.set_rng_state))
+    return settings
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    if os.environ != variables:
+        os.environ.clear()
+        os.environ.update(variables)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _interrupt(handler: Callable, number: int, frame: Any) -> None:
+    """Handle SIGINT as `handler` does, and mark what it raises as the user's wish."""
+    try:
+        handler(number, frame)
+    except KeyboardInterrupt as interrupt:
+        raise UserInterrupt from interrupt
 
 
 @contextmanager
-def forks_end() -> Iterator[None]:
-    """End a process that the block forks where the block ends: it would do the work twice."""
+def exits_end() -> Iterator[None]:
+    """End at the block's end a process that it forks, and turn its exit into a `ForeignExit`."""
     process = os.getpid()
     try:
         yield
+    except (Exception, UserInterrupt, OutOfTime):
+        raise
+    except BaseException as error:
+        raise ForeignExit(describe(error)) from error
     finally:
         if os.getpid() != process:
             os._exit(0)
 
 
-def _random_states() -> dict[str, Any]:
-    """The random states of Python and, where they are loaded, of NumPy and torch."""
-    states: dict[str, Any] = {"python": random.getstate()}
-    if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state()
-    if "torch" in sys.modules:
-        torch = sys.modules["torch"]
-        states["torch"] = torch.get_rng_state()
-        if torch.cuda.is_initialized():
-            states["cuda"] = torch.cuda.get_rng_state()
-    return states
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeoutError in the block after `seconds`; on the main thread only, where signals go.
 
+    The alarm repeats, for code that catches everything once. Not stopped: a call into C that never
+    looks for signals.
+    """
+    if seconds is None or not _is_main_thread():
+        yield
+        return
 
-def _restore(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    if "numpy" in states:
-        sys.modules["numpy"].random.set_state(states["numpy"])
-    if "torch" in states:
-        sys.modules["torch"].set_rng_state(states["torch"])
-    if "cuda" in states:
-        sys.modules["torch"].cuda.set_rng_state(states["cuda"])
+    def end(number: int, frame: Any) -> None:
+        raise OutOfTime
+
+    handler = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 0.2)
+    try:
+        yield
+    except OutOfTime as error:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        late = TimeoutError(f"no answer after {seconds:.3g} s")
+        raise late.with_traceback(error.__traceback__) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def describe(error: BaseException) -> str:
@@ -112,6 +185,8 @@ def describe(error: BaseException) -> str:
 
     Example: `"KeyError: 'gold' (my_reward.py, line 7)"`
     """
+    if isinstance(error, ForeignExit):
+        return str(error)
     places = [
         f" ({Path(frame.filename).name}, line {frame.lineno})"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -157,28 +232,37 @@ async def ask(
     """
     completions, answer = arguments["completions"], Answer([])
 
+    def check_name(name: Any) -> None:
+        if not isinstance(name, str):
+            raise ValueError(f"it logged under the name {name!r:.80}; allowed: a text")
+
     def log_extra(column: str, values: list) -> None:
+        check_name(column)
         answer.columns.setdefault(column, []).extend(values)
 
     def log_metric(name: str, value: float) -> None:
-        value = value.item() if hasattr(value, "item") else value
+        check_name(name)
+        value = plain_number(value)
         if not isinstance(value, numbers.Real):
             raise ValueError(f"it logged the metric {name!r} as {value!r:.80}; allowed: a number")
         answer.metrics.append((name, float(value)))
 
     own = {**copied(arguments), "log_extra": log_extra, "log_metric": log_metric}
     step = getattr(arguments.get("trainer_state"), "global_step", 0)
-    # An async reward may run on another thread than its `contained` block: it ends its forks here.
-    with forks_end() if reward.is_async else contained(reward.name, step, completions):
+    # An async reward may run on another thread than its `contained` block: it ends here.
+    with exits_end() if reward.is_async else contained(reward.name, step, completions):
         returned = await answer_of(call or reward, **own)
-    answer.scores = read_scores(reward, returned, completions)
+    try:
+        answer.scores = read_scores(reward, returned, completions)
+    except ValueError as error:
+        raise ValueError(f"{error}{place_of(reward.call)}") from error
     for column, values in answer.columns.items():
         if len(values) != len(completions):
             raise ValueError(
                 f"it logged {len(values)} values of the column {column!r} for {len(completions)} "
                 "completions"
             )
-        answer.columns[column] = _of_one_type(values)
+        answer.columns[column] = as_column(values)
     wrong = [word for word in answer.outcomes(reward) if not isinstance(word, str | None)]
     if wrong:
         raise ValueError(f"it logged outcomes that are no text: {wrong!r:.80}")
@@ -199,12 +283,33 @@ def copied(arguments: dict[str, Any]) -> dict[str, Any]:
     return copies
 
 
-def _of_one_type(values: list) -> list:
-    """Numbers and None as they are, else texts: a column of TRL's parquet file has one type."""
-    values = [value.item() if hasattr(value, "item") else value for value in values]
-    if all(value is None or isinstance(value, int | float) for value in values):
+def as_column(values: list) -> list:
+    """The values with one type, as a column of TRL's table of completions needs it; None stays.
+
+    Values that are neither all True or False nor all numbers of 64 bits become texts.
+
+    Example: `as_column([1, "a", None]) == ["1", "a", None]`
+    """
+    values = [value.item() if _is_scalar(value) else value for value in values]
+    kinds = {type(value) for value in values if value is not None}
+    is_number = kinds <= {int, float} and all(abs(value or 0) < 2**63 for value in values)
+    if is_number or kinds == {bool}:
         return values
-    return [value if value is None else str(value) for value in values]
+    return [value if value is None else as_text(value) for value in values]
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is one number of NumPy or torch."""
+    return hasattr(value, "item") and getattr(value, "shape", None) == ()
+
+
+def as_text(value: Any) -> str:
+    """The value as a text that UTF-8 can hold, whatever its own `str` does."""
+    try:
+        text = str(value)
+    except Exception as error:
+        text = f"{type(value).__name__} without text ({type(error).__name__})"
+    return text.encode(errors="replace").decode()
 
 
 def score(
@@ -213,6 +318,7 @@ def score(
     texts: list[str | list[dict]],
     token_ids: list[list[int]] | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
+    limit_s: float | None = None,
 ) -> tuple[list[float | None], list[str | None]]:
     """Score one completion (text or messages) per row outside training, as the trainer would.
 
@@ -221,7 +327,8 @@ def score(
     state before step 1. A reward that takes `completion_ids` gets `token_ids`, or else
     `stand_in_ids`. An async reward runs on `loop`, which another thread runs, or on a new one.
 
-    Raises what the reward raises, and ValueError if TRL could not use what it returned.
+    Raises what the reward raises, ValueError if TRL could not use what it returned, and
+    TimeoutError after `limit_s` seconds.
     """
     from transformers import TrainerState  # importing a recipe stays light
 
@@ -243,14 +350,15 @@ def score(
             **{name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED},
         },
     )
-    if reward.is_async:
-        with contained(reward.name, completions):
-            if loop is None:
+    with time_limit(limit_s):
+        if not reward.is_async:
+            answer = at_once(question)
+        elif loop is None:
+            with contained(reward.name, completions):
                 answer = asyncio.run(question)
-            else:
+        else:
+            with contained(reward.name, completions):
                 answer = asyncio.run_coroutine_threadsafe(question, loop).result()
-    else:
-        answer = at_once(question)
     is_step = reward.kind == "step"
     scores = [total(steps) for steps in answer.scores] if is_step else answer.scores
     failures = [
@@ -282,7 +390,7 @@ def measure(metric: Callable, row: dict, text: str) -> dict[str, bool]:
         raise ValueError(f"it returned {returned!r:.80}; {allowed}")
     outcomes = {}
     for name, value in returned.items():
-        outcomes[name] = value.item() if hasattr(value, "item") else value
+        outcomes[name] = plain_number(value)
         if not (isinstance(name, str) and isinstance(outcomes[name], bool)):
             raise ValueError(f"it returned {name!r}: {value!r:.80}; {allowed}")
     return outcomes

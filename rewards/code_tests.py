@@ -185,9 +185,8 @@ class CodeTests:
     def prepare(self, completions: int, limit_s: float) -> str:
         """Start the sandbox and test its isolation; return a line that says what is in force.
 
-        Raises:
-            ValueError: the isolation does not hold on this machine, or a call would exceed
-                `limit_s` if none of its programs ended.
+        The line also says if a call would exceed `limit_s`, and so end the run, where none of its
+        programs ended. ValueError if the isolation does not hold on this machine.
         """
         try:
             self.sandbox().start()
@@ -195,13 +194,14 @@ class CodeTests:
             raise ValueError(str(error)) from error
         workers = self.sandbox().workers
         longest = -(-completions // workers) * (WALL * self.timeout_s + GRACE_S)
-        if longest >= limit_s:
-            raise ValueError(
-                f"{completions} programs that never end take {workers} workers {longest:g} s at "
-                f"timeout_s {self.timeout_s:g}, and reward_timeout_s is {limit_s:g}: "
-                "lower the one or raise the other."
-            )
-        return self.sandbox().describe()
+        if longest < limit_s:
+            return self.sandbox().describe()
+        return (
+            f"{self.sandbox().describe()}; {completions} programs that all never end would take "
+            f"{workers} worker{'s' * (workers != 1)} {longest:g} s at timeout_s "
+            f"{self.timeout_s:g}, and after reward_timeout_s, {limit_s:g} s, the run would end: "
+            "raise it, then or now"
+        )
 
     def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int]:
         """Return a row's job (or its outcome, if nothing is run) and its count of visible tests."""

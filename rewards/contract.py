@@ -24,11 +24,14 @@ be scored, and the row does not count. Outside training the score is the sum of 
     agreed.kind, agreed.farmable = "step", "it counts a word"
 """
 
+import contextlib
 import functools
 import inspect
+import itertools
 import numbers
 from collections.abc import Callable, Collection, Coroutine, Mapping, Set
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rewards.text import completion_text
@@ -250,6 +253,29 @@ async def score_own_rows(
     return scores
 
 
+def place_of(reward: Any) -> str:
+    """Where the reward's code begins, for messages; empty where Python does not know.
+
+    Example: `place_of(my_reward) == " (my_reward.py, line 7)"`
+    """
+    while isinstance(reward, functools.partial):
+        reward = reward.func
+    reward = inspect.unwrap(reward)
+    function = reward if inspect.isroutine(reward) else type(reward).__call__
+    code = getattr(function, "__code__", None)
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+
+
+def plain_number(value: Any) -> Any:
+    """The number in a scalar of numpy or torch; any other value as it is.
+
+    Example: `plain_number(numpy.float32(0.5)) == 0.5`; `plain_number("0.5") == "0.5"`
+    """
+    with contextlib.suppress(AttributeError, ValueError, RuntimeError):  # of several numbers
+        return value.item()
+    return value
+
+
 def read_scores(reward: Callable, returned: Any, completions: list) -> list:
     """Check what a reward returned; return one number, list of steps or None per completion.
 
@@ -261,11 +287,14 @@ def read_scores(reward: Callable, returned: Any, completions: list) -> list:
 
     Example: `read_scores(reward, numpy.ones(2), ["a", "b"]) == [1.0, 1.0]`
     """
-    if isinstance(returned, str | Mapping | Set) or not hasattr(returned, "__iter__"):
+    is_sequence = hasattr(returned, "__iter__") and getattr(returned, "ndim", 1) == 1
+    if not is_sequence or isinstance(returned, str | bytes | Mapping | Set):
         raise ValueError(f"it returned {returned!r:.80}; allowed: a list, one score per completion")
-    scores = [score.item() if hasattr(score, "item") else score for score in returned]
-    if len(scores) != len(completions):
-        raise ValueError(f"it returned {len(scores)} rewards for {len(completions)} completions")
+    count = len(completions)
+    scores = [*map(plain_number, itertools.islice(returned, count + 1))]  # it may be endless
+    if len(scores) != count:
+        number = len(returned) if hasattr(returned, "__len__") else f"{len(scores)} or more"
+        raise ValueError(f"it returned {number} rewards for {count} completions")
     if reward_of(reward).kind == "step":
         check_steps(scores, completions)
         return scores

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from rewards.contract import (
     UNDECLARED,
     Reward,
     named_parameters,
+    place_of,
     reward_of,
     route,
 )
@@ -43,6 +45,14 @@ REGISTRY = {
     "majority": "rewards.small.Majority",
 }
 
+# Attribute of a reward that is not only read, but calculated with -> its types
+DECLARED = {
+    "full": (float, int, type(None)),
+    "max_error_rate": (float, int),
+    "allowances": (Mapping,),
+    "farmable": (str, type(None)),
+    "prepare": (Callable, type(None)),
+}
 COMPLETION_ARGUMENTS = {"completions", "completion_ids", "environments"}  # a reward takes one
 
 
@@ -126,21 +136,36 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
             names = ", ".join(kwargs)
             raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({names}).")
         return reward_of(spec.rstrip("/"))  # TRL names the reward by the text after the last slash
-    reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
+    target = find_object(spec)
+    try:
+        inspect.signature(target)
+    except ValueError as error:
+        raise ValueError(
+            f"reward {spec!r} is {target!r:.80}, which has no signature: wrap it in a function."
+        ) from error
+    reward = reward_of(with_parameters(target, kwargs, spec))
     if reward.is_model:
         return reward
-    signature = inspect.signature(reward)
+    signature, place = inspect.signature(reward), place_of(reward.call)
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     takes_any_column = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column
     takes_completions = named_parameters(reward).keys() & COMPLETION_ARGUMENTS
     if inspect.Parameter.POSITIONAL_ONLY in kinds or not (takes_any_column and takes_completions):
         raise ValueError(
-            f"reward {spec!r} has the signature {signature}; TRL needs (prompts, completions, "
-            "<dataset columns>, **kwargs), all by keyword; a function that returns a reward takes "
-            "its parameters from reward_kwargs."
+            f"reward {spec!r}{place} has the signature {signature}; TRL needs "
+            "(prompts, completions, <dataset columns>, **kwargs), all by keyword; a function that "
+            "returns a reward takes its parameters from reward_kwargs."
         )
     if reward.kind not in (*KINDS, UNDECLARED):
-        raise ValueError(f"reward {spec!r} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}.")
+        raise ValueError(
+            f"reward {spec!r}{place} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}."
+        )
+    for attribute, kinds in DECLARED.items():
+        if not isinstance(value := getattr(reward, attribute), kinds):
+            allowed = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "None")
+            raise ValueError(
+                f"reward {spec!r}{place} declares {attribute} = {value!r:.80}; allowed: {allowed}."
+            )
     if reward.kind == "step" and reward.is_async:
         raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
     return reward if reward.tasks is None else with_tasks(reward, reward.tasks, spec)
@@ -233,7 +258,9 @@ def find_object(spec: str) -> Any:
     location, name = named.groups()
     module = import_location(location, spec)
     target = getattr(module, name, None)
-    if not callable(target):
+    if target is not None and not callable(target):
+        raise ValueError(f"reward {spec!r} is {target!r:.80}, which cannot be called.")
+    if target is None:
         close = difflib.get_close_matches(name, dir(module), n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")

@@ -4,7 +4,10 @@ Every function takes linear time and raises on no string.
 """
 
 import re
+from fractions import Fraction
 from typing import NamedTuple
+
+from rewards.latex.number import number_of
 
 
 class Place(NamedTuple):
@@ -120,19 +123,10 @@ def inside_of(text: str, place: Place) -> str:
     return last_boxed(inside) or inside
 
 
-def tagged_answer(text: str) -> str | None:
-    """The text of the last `<answer>` tag or of a box in it; None if it is missing or denied.
-
-    Example: `tagged_answer("So <answer> 5 </answer>") == "5"`
-    """
-    place = find_tag(text, "answer")
-    is_answer = place is not None and not is_denied(text, place.start, place.end)
-    return inside_of(text, place) if is_answer else None
-
-
 _BRACE = re.compile(
     r"(?P<open>\{)|(?P<close>\})"
-    r"|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
+    # Only from the first backslash of a run: from each of them the search would be quadratic.
+    r"|(?<!\\)\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
 )
 # Text allowed between boxes that make one answer. Each alternative starts with another character.
 _BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
@@ -168,7 +162,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def boxed_answer(text: str, adjacent: bool = False) -> str | None:
-    r"""The answer in the last box; None where there is no box, or the words around it deny it.
+    r"""The answer in the last box; None where there is no box.
 
     Boxes joined by a comma, "and" or "or" are one answer, without order. With `adjacent`, boxes
     side by side are too: a gold holds several values there, while a completion may repeat one.
@@ -176,7 +170,7 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
     boxes = find_boxes(text)
-    if not boxes or is_denied(text, boxes[-1].start, boxes[-1].end):
+    if not boxes:
         return None
     joined = [boxes.pop()]
     while boxes and len(joined) <= _MAX_JOINED:
@@ -205,7 +199,18 @@ def without_dollars(text: str) -> str:
     return text if signs % 2 else plain
 
 
-_DENIES = re.compile(
+# --- Denials
+#
+# A later statement wins. A clause behind an answer is a verdict on it if all its words stand for
+#
+# - the answer: its number, "the answer", or "that", unless another number stands in between,
+# - right, wrong or not,
+# - nothing of their own (_FILLERS, and adverbs in -ly).
+#
+# Any other word or number makes the clause one about something else: "That is not much". The last
+# verdict counts: it denies the answer if its words for wrong and not are odd in number.
+
+_BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
     r"|different from|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
     # Words that may stand between the denial and the answer.
@@ -213,21 +218,75 @@ _DENIES = re.compile(
     r"|think|believe|say|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
 )
-_DENIED = re.compile(
-    r"[ \t*$)}\]\"'.,?]{0,6}(?:\\text\{|</answer>)?\s?(?:[^.!?\n0-9]{0,60}\bbut\s)?"
-    # "is wrong", "Wait, no, that's not right"
-    r"(?:(?:[a-z]{1,9}[,.!]?\s){0,4}(?:which|that|this|it)(?:\s|(?=['’]s)))?(?:(?:is|was|['’]s)\s)?"
-    r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))\b"
-    r"|\W{0,3}\?",
-    re.IGNORECASE,
+_CLAUSE_END = re.compile(
+    r"[.,](?!\d)|[;:!?…\n—–()]|\b(?:but|because|since|for|so|and)\b", re.IGNORECASE
 )
-_MAX_DENIAL = 70
+_PIECE = re.compile(r"</?[a-z]+>|\\[a-z]+|(\d[\d.,/]*\d|\d)|([a-z]+(?:['’][a-z]+)*)", re.IGNORECASE)
+_ANSWER = {"answer", "result", "solution"}
+_THAT = {"that", "this", "it", "which"}
+_RIGHT = {"right", "correct", "true"}
+_WRONG = {"wrong", "incorrect", "false", "not", "never", "cannot", "longer", "doubt"}
+_FILLERS = set(
+    "a about afraid again also am an are at be been being believe can could did do does final find "
+    "had has have hm hmm i indeed is know look looks may might must my no now of oh ok okay our "
+    "out problem question quite realise realize say see seem seems should sorry still the then "
+    "think to turns wait was we well were will would yes".split()
+)
+_MAX_BEFORE, _MAX_BEHIND = 70, 1000  # characters
 
 
-def is_denied(text: str, start: int, end: int) -> bool:
-    """Whether the words right before `start` or after `end` say that this is not the answer.
+def is_denied(text: str, start: int, end: int, answer: str | None = None) -> bool:
+    """Whether the words before `start` or behind `end` deny the answer that stands between them.
 
-    Example: `is_denied("It is not 5", 10, 11)`; `is_denied("5 is wrong", 0, 1)`
+    `answer` is that answer without what is around it, such as a tag.
+
+    Example: `is_denied("It is not 5", 10, 11)`; `is_denied("5. No, 5 is wrong.", 0, 1)`
     """
-    before = text[max(start - _MAX_DENIAL, 0) : start]
-    return _DENIES.search(before) is not None or _DENIED.match(text, end) is not None
+    if _BEFORE.search(text[max(start - _MAX_BEFORE, 0) : start]):
+        return True
+    if re.compile(r"\W{0,3}\?").match(text, end):  # "18?"
+        return True
+    value = number_of(text[start:end] if answer is None else answer)
+    subject = "it" if value is None else str(value)
+    return end_of_denial(f"{subject} {text[end : end + _MAX_BEHIND]}", value) is not None
+
+
+def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
+    """Where the last verdict on an answer of this value ends, if it denies the answer; else None.
+
+    Example: `end_of_denial("That is not right.") == 17`; `end_of_denial("It is not far.") is None`
+    """
+    denial, start, is_meant = None, 0, True  # is_meant: "that" means the answer
+    text = text[:_MAX_BEHIND]
+    for end in [*_CLAUSE_END.finditer(text), None]:
+        stop = end.start() if end else len(text)
+        polarity, is_meant = _verdict(text[start:stop], value, is_meant)
+        if polarity is not None and not (end and end[0] == "?"):
+            denial = None if polarity else stop
+        start = end.end() if end else stop
+    return denial
+
+
+def _verdict(clause: str, value: Fraction | None, is_meant: bool) -> tuple[bool | None, bool]:
+    """Whether a clause says that the answer is right (None: neither), and `is_meant` behind it."""
+    pieces = [piece.groups() for piece in _PIECE.finditer(clause)]
+    numbers = [number for number, _ in pieces if number]
+    names_another = bool(numbers) and not all(number_of(number) == value for number in numbers)
+    if numbers:
+        is_meant = not names_another
+    subjects, wrong, judges = len(numbers), 0, False
+    previous = None
+    for number, word in pieces:
+        word, after, previous = (word or "").casefold(), previous, number
+        word = re.sub("['’](?:s|re|m|ll|d)$", "", word)
+        if word in _ANSWER or (word in _THAT and is_meant):
+            subjects += 1
+        elif word in _WRONG or re.search("n['’]t$", word):
+            wrong += 1
+            judges = judges or word in ("wrong", "incorrect", "false")
+        elif word in _RIGHT:
+            judges = True
+        elif word and not after and word not in _FILLERS and not word.endswith("ly"):
+            return None, is_meant
+    is_verdict = subjects >= 2 or (judges and (subjects or is_meant))
+    return (wrong % 2 == 0 if is_verdict and not names_another else None), is_meant

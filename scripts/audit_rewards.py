@@ -1,4 +1,4 @@
-"""Audit rewards: how much does each pay for wrong answers (cheap tricks on the run's own rows)?
+"""Cheat test: how much does each reward pay for wrong answers (cheap tricks on the run's rows)?
 
     python scripts/audit_rewards.py --config recipes/gsm8k/smollm2-135m.yaml --dataset_path FOLDER
     python scripts/audit_rewards.py --config recipes/arithmetic/warm.yaml \\

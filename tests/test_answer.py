@@ -16,7 +16,6 @@ from rewards.answer import (
     stated_text,
 )
 from rewards.latex.number import number_of
-from rewards.text import tagged_answer
 
 ROOT = Path(__file__).parents[1]
 LABELS = ROOT / "scripts" / "benchmarks" / "labels" / "gsm8k_completions.jsonl"
@@ -139,7 +138,7 @@ TAKEN_BACK = [  # behind an answer of 18, and the answer then
     ("\nHold on, she also gave 2 away, so 16 are left.", 16), (". Correction: 20.", 20),
     (". Hmm, let me recount: 9 + 9 + 2 = 20.", 20), (". Oops, I meant 20 or 21.", None),
     (".\nWait, I forgot 2.\n#### 20", 20), (". The answer is unknown.", None),
-    (".\nAnswer: see above", None), (". That is wrong.", None),
+    (".\nAnswer: see above", None), (". That is wrong: 9 * 2 + 2 = 20.", 20),
     # No other number is stated.
     (". Actually, that was easy!", 18), (". Wait, is that right? 9 * 2 = 18. Yes.", 18),
     (". Let me check: 20 - 17 = 3.", 18), (". She sells 9 of them.", 18), ("\nAnswer:", 18),
@@ -147,10 +146,32 @@ TAKEN_BACK = [  # behind an answer of 18, and the answer then
 ]  # fmt: skip
 
 
+# Behind an answer of 18: what denies it, in any words, and what denies something else.
+DENIES_IT = [
+    "That is wrong.", "No, 18 is wrong.", "It is not 18.", "Wait, that can't be right.",
+    "But 18 would be wrong, since it is even.", "I no longer think it is 18.", "Not true.",
+    "My answer of 18 is incorrect!", "Well, this doesn't seem to be correct.", "Wrong.",
+    "It turns out that 18 eggs isn't the answer.", "9 + 8 = 17. So 18 is wrong.",
+]  # fmt: skip
+DENIES_ANOTHER = [
+    "17 is wrong.", "It is not 17.", "That is not a lot.", "It is never easy.", "Is it wrong? No.",
+    "That is not wrong.", "No other number is right.", "It would be wrong to add 2.",
+    "Some say 17. That is wrong.", "That isn't more than the 20 eggs.", "There is no doubt.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DENIES_IT + DENIES_ANOTHER)
+def test_a_later_denial_of_the_answer_takes_it_back(text):
+    is_kept = text in DENIES_ANOTHER
+    assert final_answer(f"9 * 2 = 18\nThe answer is 18. {text}") == (18 if is_kept else None)
+    for read, answer in ((last_tag, "<answer>18</answer>"), (last_box, r"\boxed{18}")):
+        assert read(f"{answer}. {text}") == ("18" if is_kept else None)
+
+
 @pytest.mark.parametrize(("more", "value"), TAKEN_BACK)
 def test_a_later_statement_wins(more, value):
     assert final_answer(f"9 * 2 = 18\nThe answer is 18{more}") == value
-    if "Answer" not in more and "answer is" not in more and more != ". That is wrong.":
+    if "Answer" not in more and "answer is" not in more:
         is_kept = value in (18, None)
         tag, box = f"<answer>18</answer>{more}", rf"\boxed{{18}}{more}"
         assert (last_tag(tag), last_box(box)) == (("18", "18") if is_kept else (None, None))
@@ -181,7 +202,7 @@ SPELLINGS = [
 def test_one_number_is_read_alike_wherever_it_stands(text):
     value = one_number(text)
     assert value == number_of(text) or text in ("**18**", "18:00", "18m")
-    assert one_number(tagged_answer(f"<answer>{text}</answer>")) == value
+    assert one_number(last_tag(f"<answer>{text}</answer>")) == value
     places = ["<answer>{}</answer>", r"\boxed{{{}}}", "#### {}", "The answer is {}.", "Answer: {}"]
     assert {final_answer(place.format(text)) for place in places} == {value}
 

@@ -1,6 +1,7 @@
 """The audit: a trick is what its name says, and what a reward pays for one is told."""
 
 import contextlib
+import functools
 import io
 import json
 import re
@@ -14,11 +15,11 @@ import pytest
 from test_layout import REQUIRED
 
 from rewards import load_reward, reward_of
+from rewards.answer import last_tag
 from rewards.audit import try_tricks
 from rewards.contract import route
 from rewards.loading import REGISTRY
 from rewards.process import EquationSteps, equations
-from rewards.text import tagged_answer
 from rewards.tricks import TRICKS, tricks
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
@@ -61,7 +62,7 @@ def reward(scorer: Callable, **declared):
 
 
 def exact(text: str, gold: str) -> float:
-    return float(tagged_answer(text) == gold)
+    return float(last_tag(text) == gold)
 
 
 def gold_in_tag(text: str, gold: str) -> float:
@@ -174,7 +175,7 @@ def number(text: str) -> float:
 
 
 def answer_in(text: str) -> str:
-    return tagged_answer(text) or ""
+    return last_tag(text) or ""
 
 
 def run(text: str, end: str) -> subprocess.CompletedProcess:
@@ -369,11 +370,57 @@ def test_a_failure_costs_its_own_trick_and_is_counted():
     assert (cheats.paid, cheats.reference) == ([], 1.0)
 
 
-def test_a_verifier_may_not_pay_a_trick_as_much_as_the_reference_answer():
+def test_a_verifier_that_pays_a_trick_as_much_as_the_reference_answer_is_told_loudly():
     cheats = try_tricks(reward(gold_in_tag, kind="verifier"), make_rows("18", "7"), tagged)
-    assert cheats.problem.startswith("reward 'mine' gives 1 to the wrong answer 'another answer")
-    assert " and 1 to the reference answer: " in cheats.problem
-    assert try_tricks(reward(exact, kind="verifier"), ROWS, tagged).problem is None
+    assert (cheats.problem, cheats.is_fooled) == (None, True)
+    assert cheats.sentence().startswith("PAYS A WRONG ANSWER AS MUCH AS A RIGHT ONE, though")
+    for sound in (reward(exact, kind="verifier"), reward(gold_in_tag)):
+        assert not try_tricks(sound, make_rows("18", "7"), tagged).is_fooled
+
+
+def stumbles(text: str, gold: str) -> float | None:
+    """Hangs on one trick, raises on another, and gives None on a third."""
+    while not text:
+        with contextlib.suppress(Exception):  # which the end of its time is not
+            re.fullmatch("(a+)+", "a" * 40 + "b")
+    if text == TRICKS["refusal"]:
+        raise KeyError("gone")
+    return None if text == TRICKS["one letter"] else exact(text, gold)
+
+
+@pytest.mark.parametrize("form", ["function", "async", "class", "async class", "partial", "column"])
+def test_no_trick_ends_the_cheat_test_of_any_form_of_reward_nor_outlasts_its_limit(form):
+    def scores(completions, answer):
+        pairs = zip(completions, answer, strict=True)
+        return [stumbles(completion[0]["content"], gold) for completion, gold in pairs]
+
+    def function(completions, answer, **kwargs):
+        return scores(completions, answer)
+
+    async def later(completions, answer, **kwargs):
+        return scores(completions, answer)
+
+    def column(*, completions, answer, factor=1, **kwargs):
+        return scores(completions, answer)
+
+    class Scorer:
+        def __call__(self, completions, answer, **kwargs):
+            return scores(completions, answer)
+
+    class Later:
+        async def __call__(self, completions, answer, **kwargs):
+            return scores(completions, answer)
+
+    forms = {
+        "function": function, "async": later, "class": Scorer(), "async class": Later(),
+        "partial": functools.partial(column, factor=2), "column": column,
+    }  # fmt: skip
+    cheats = try_tricks(reward_of(forms[form]), make_rows("18", "7"), tagged, limit_s=2.0)
+    assert cheats.failed.keys() == {"empty", "refusal"} and cheats.ungraded == ["one letter"]
+    assert cheats.failed["empty"].startswith("TimeoutError: no answer after ")
+    assert "(test_audit.py, line " in cheats.failed["empty"]
+    assert (cheats.paid, cheats.reference, cheats.problem) == ([], 1.0, None)
+    assert "; gives None to 1, such as 'one letter'; fails on 2, such as 'em" in cheats.sentence()
 
 
 def test_rows_of_other_tasks_and_without_a_reference_answer_are_left_out():
@@ -414,9 +461,6 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
     assert mine.kind not in ("shaping", "control") or mine.farmable or mine.allowances
     assert mine.kind != "verifier" or not (mine.farmable or mine.allowances)
     assert mine.allowances.keys() <= TRICKS.keys()
-
-
-# How it calls
 
 
 # The script

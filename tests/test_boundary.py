@@ -1,8 +1,13 @@
 """The boundary: what foreign code changes, draws, forks, returns and raises stays on its side."""
 
 import asyncio
+import itertools
 import os
 import random
+import re
+import signal
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +17,7 @@ from transformers import TrainerState
 
 from recipes.common.evaluation.metrics import measure_or_fail
 from recipes.common.training.guard import Guard
-from rewards.boundary import describe, measure, score
+from rewards.boundary import ForeignExit, describe, measure, score
 from rewards.contract import at_once, reward_of
 from rewards.rows import read_each, score_rows
 
@@ -165,6 +170,11 @@ def test_a_process_that_a_reward_forks_ends_where_its_call_ends(call, tmp_path):
         ({"a": 1.0}, "it returned {'a': 1.0}; allowed: a list"),
         ({1.0}, "it returned {1.0}; allowed: a list"),
         ("1", "it returned '1'; allowed: a list"),
+        (b"1", "it returned b'1'; allowed: a list"),
+        (np.array(1.0), "it returned array(1.); allowed: a list"),
+        (torch.ones(1, 2), "it returned tensor([[1., 1.]]); allowed: a list"),
+        ([torch.ones(2)], "which is Tensor; allowed: numbers and None"),
+        (itertools.repeat(1.0), "it returned 2 or more rewards for 1 completions"),
         (["1"], "it returned '1', which is str; allowed: numbers and None"),
         ([1.0, 1.0], "it returned 2 rewards for 1 completions"),
         ([float("nan")], "which is not finite in float32"),
@@ -172,8 +182,16 @@ def test_a_process_that_a_reward_forks_ends_where_its_call_ends(call, tmp_path):
 )
 def test_a_reward_that_returns_no_scores_is_told_what_is_allowed(returned, message):
     with pytest.raises(ValueError) as refused:
-        score(lambda completions, **kwargs: returned, [ROW], ["a"])
-    assert message in str(refused.value)
+        score(reward := lambda completions, **kwargs: returned, [ROW], ["a"])
+    place = f" ({Path(__file__).name}, line {reward.__code__.co_firstlineno})"
+    assert message in str(refused.value) and str(refused.value).endswith(place)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, np.float32(1), torch.tensor(1.0), 1, [1.0]])
+def test_a_score_may_be_any_scalar_and_becomes_a_float(value):
+    returned = value if isinstance(value, list) else [value]
+    (amount,), _ = score(lambda completions, **kwargs: returned, [ROW], ["a"])
+    assert type(amount) is float and amount == 1.0
 
 
 @pytest.mark.parametrize("value", [None, "much", [1.0]])
@@ -186,15 +204,33 @@ def test_a_logged_metric_is_a_number(value):
         score(logs, [ROW], ["a"])
 
 
-def test_a_logged_column_has_one_type():
+class Textless:
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([1, None, 2.5], [1, None, 2.5]),
+        ([torch.tensor(1), np.float64(2.5), None], [1, 2.5, None]),
+        ([True, np.bool_(False), None], [True, False, None]),
+        ([True, 1, None], ["True", "1", None]),  # of two types in parquet
+        ([1, 2**63, None], ["1", str(2**63), None]),  # beyond 64 bits
+        ([1, {"a": print}, None], ["1", str({"a": print}), None]),
+        (["\ud800", torch.zeros(2), None], ["?", "tensor([0., 0.])", None]),
+        ([Textless(), 1, 1], ["Textless without text (ValueError)", "1", "1"]),
+    ],
+    ids=range(8),
+)
+def test_a_logged_column_has_one_type(values, column):
     def logs(completions, log_extra, **kwargs):
-        log_extra("numbers", [1, None])
-        log_extra("mixed", [1, {"a": print}])
-        return [1.0, 1.0]
+        log_extra("mine", values)
+        return [1.0] * 3
 
     logged = {}
-    trained(logs, columns_of(["a", "b"], log_extra=logged.__setitem__))
-    assert logged == {"numbers": [1, None], "mixed": ["1", str({"a": print})]}
+    trained(logs, columns_of(["a", "b", "c"], log_extra=logged.__setitem__))
+    assert logged == {"mine": column}
 
 
 @pytest.mark.parametrize(
@@ -239,12 +275,57 @@ def test_what_is_raised_is_named_with_the_last_line_of_the_users_code():
         assert named.startswith(text) and named.endswith(place)
 
 
-def ends(completions, **kwargs):
-    raise SystemExit(3)
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(3), GeneratorExit(3), asyncio.CancelledError(3)]
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_is_no_exception_is_an_error_of_the_reward_with_its_line(error, is_async, caplog):
+    def ends(completions, **kwargs):
+        raise error
+
+    async def ends_later(completions, **kwargs):
+        raise error
+
+    reward = ends_later if is_async else ends
+    place = f"{type(error).__name__}: 3 ({Path(__file__).name}, line "
+    assert trained(reward, columns_of(["a"])) == [None]
+    assert f"error: {place}" in caplog.text
+    with pytest.raises(ForeignExit, match=re.escape(place)):
+        score(reward, [ROW], ["a"])
 
 
-def test_a_reward_that_exits_fails_alone():
-    assert trained(ends, columns_of(["a"])) == [None]
+def test_ctrl_c_during_a_reward_is_the_users_and_ends_the_call():
+    def interrupted(completions, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(interrupted, columns_of(["a"]))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_settings_of_the_process_are_as_before_after_foreign_code(tmp_path):
+    def settings() -> list:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        of_torch = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
+        filters = list(warnings.filters)
+        return [os.getcwd(), dict(os.environ), sys.getrecursionlimit(), filters, handlers, of_torch]
+
+    def changes(row, text):
+        os.chdir(tmp_path)
+        os.environ["HOME"] = "elsewhere"
+        os.environ["ADDED"] = "1"
+        sys.setrecursionlimit(sys.getrecursionlimit() + 7)
+        warnings.simplefilter("error")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return {"right": True}
+
+    before = settings()
+    measure(changes, ROW, "a")
+    assert settings() == before
 
 
 # Readers of completions

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rewards import load_reward
+from rewards.answer import last_box
 from rewards.boxed_math import BoxedMath, gold_problem, is_equivalent
-from rewards.text import boxed_answer
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
 OTHERS = Path(__file__).parents[2] / "shared/data/math_pairs/pairs.jsonl"  # not of the project
@@ -149,7 +149,7 @@ def test_labels_are_met_without_a_false_positive(file, least):
     verdicts = []
     for row in rows:
         text = row["prediction"]
-        answer = boxed_answer(text) or "" if re.search(r"boxed|fbox", text) else text
+        answer = last_box(text) or "" if re.search(r"boxed|fbox", text) else text
         verdicts.append((row["label"], is_equivalent(row["gold"], answer) is True))
     assert (False, True) not in verdicts
     assert sum(label is verdict for label, verdict in verdicts) >= least * len(rows)

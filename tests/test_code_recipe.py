@@ -11,7 +11,10 @@ from support.launching import ROOT, command, run
 from support.scored_by_place import make_trainer
 
 from recipes.common.data.recipe import import_recipe
+from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric, by_reward, code_metric
+from recipes.common.sampling.idle import sample
+from recipes.common.watch import Watch
 from rewards import load_rewards
 from rewards.code_tests import CodeTests
 from rewards.sandbox import Outcome
@@ -94,25 +97,35 @@ def test_a_prompt_has_the_words_that_are_asked_for_around_the_task_and_begins_th
         rows(TASK, user_prompt="Go on")
 
 
-def test_the_model_goes_on_with_a_begun_answer_and_rewards_and_metrics_get_it_whole(
-    model, tmp_path
+@pytest.mark.parametrize("first", [0, 1], ids=["begun first", "begun last"])
+def test_training_evaluation_probe_and_watch_read_a_begun_answer_whole_among_others(
+    model, tmp_path, first
 ):
-    scored = []
+    scored, user = [], {"role": "user", "content": "Go on"}
 
     def reward(prompts, completions, **columns):
         scored.extend(completion[0]["content"] for completion in completions)
         return [float(i) for i in range(len(completions))]
 
-    prompt = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "It is "}]
+    prompts = [[user, {"role": "assistant", "content": "It is "}], [user]]
+    rows = [{"prompt": prompt, "task": "code"} for prompt in prompts]
     trainer = make_trainer(model, tmp_path, [reward], ["code", "code"], {})
-    trainer.train_dataset = Dataset.from_list([{"prompt": prompt, "task": "code"}] * 2)
-    (ids,), *_ = trainer._tokenize_prompts([prompt])
-    assert trainer.processing_class.decode(ids) == "<|user|>Go on<|end|><|assistant|>It is "
+    trainer.train_dataset = Dataset.from_list(rows[first:] + rows[:first])
+    ids, *_ = trainer._tokenize_prompts(prompts[first:] + prompts[:first])
+    texts = ["<|user|>Go on<|end|><|assistant|>It is ", "<|user|>Go on<|end|><|assistant|>"]
+    assert trainer.processing_class.batch_decode(ids) == texts[first:] + texts[:first]
     trainer.train()
-    assert len(scored) == 8 and all(text.startswith("It is ") for text in scored)
-    trainer.model.eval()
-    (rollout,) = trainer.complete([{"prompt": prompt, "task": "code"}])
+    begun = [text.startswith("It is ") for text in scored]
+    assert begun == ([True] * 4 + [False] * 4)[:: 1 - 2 * first]
+    (rollout,) = sample(trainer, rows[:1], 1, 1)[0]
     assert rollout.text.startswith("It is ") and rollout.tokens <= 4, "those of the model alone"
+    watched = Watch(
+        trainer, rows, lambda row, text: {"begun": text.startswith("It is ")}, None, None
+    )
+    evaluated = evaluate(trainer, rows, watched.metric, samples=1, complete=watched.complete)
+    assert [row["metrics"]["begun"] for row in evaluated] == [True, False]
+    assert [row["samples"][0]["begun"] for row in evaluated] == [True, False]
+    assert [row["completion"].startswith("It is ") for row in evaluated] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,9 @@ def make(limit): return Counter(limit)
 def by_position(prompts, completions, /, **kwargs): return []
 def of_a_kind(completions, **kwargs): return []
 of_a_kind.kind = "verifyer"
+def in_words(completions, **kwargs): return []
+in_words.kind, in_words.full = "verifier", "1.0"
+number, builtin = 5, max
 @for_tasks("math", "words")
 def lengths(prompts, completions, amount=1.0, **kwargs): return [amount * len(c) for c in completions]
 @for_tasks("code")
@@ -180,6 +183,9 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
         ("{mine}:make", {}, ["(limit)", FACTORY]),
         ("{mine}:make", {"limt": 3}, ["has no parameter limt", "(limit)"]),
         ("{mine}:of_a_kind", {}, ["has kind 'verifyer'; allowed: verifier, format"]),
+        ("{mine}:in_words", {}, ["(my_rewards.py, line ", "full = '1.0'; allowed: float or int"]),
+        ("{mine}:number", {}, [":number' is 5, which cannot be called"]),
+        ("{mine}:builtin", {}, ["which has no signature: wrap it in a function"]),
         ("org/model", {"limit": 3}, ["is a reward model; it has no parameters (limit)"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),

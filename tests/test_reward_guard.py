@@ -151,14 +151,6 @@ def test_rows_without_a_task_are_errors_of_a_routed_reward(form):
     assert guarded.first_failure.startswith("error: ")
 
 
-def test_ctrl_c_is_not_a_failed_reward():
-    def interrupted(**kwargs):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        grade(guard(interrupted))
-
-
 def test_an_exception_and_a_score_that_trl_could_not_use_cost_their_own_rows_alone(form):
     def brittle(prompts, completions, answer, log_extra, **kwargs):
         log_extra("seen", list(completions))
@@ -308,15 +300,6 @@ def test_an_async_reward_is_left_behind_at_its_limit_and_others_answer_next_to_i
     assert asyncio.run(call()) == [Graded(NONES, ERRORS), Graded([1.0] * 3, [GRADED] * 3)]
     assert logged == {}
     assert hanging.first_failure == "error: TimeoutError: no answer after 0.3 s"
-
-
-def test_an_async_reward_that_is_cancelled_from_within_is_an_error():
-    async def cancelled(prompts, completions, **kwargs):
-        raise asyncio.CancelledError
-
-    guarded = guard(cancelled)
-    assert grade(guarded) == (NONES, ERRORS)
-    assert guarded.first_failure == "error: RuntimeError: it was cancelled"
 
 
 HANGS = """

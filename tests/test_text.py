@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rewards.answer import last_tag
 from rewards.text import (
     after_thinking,
     answer_part,
@@ -11,7 +12,6 @@ from rewards.text import (
     completion_text,
     gold_answer,
     last_boxed,
-    tagged_answer,
     without_programs,
 )
 
@@ -27,7 +27,7 @@ CASES = {  # what reads it: texts, and what is read
         ("```\nprint(1)\n``` 18", " 18"),  # no language, but it prints
         ("```output\n18\n```", "```output\n18\n```"), ("```\n18\n```", "```\n18\n```"),
     ],
-    tagged_answer: [
+    last_tag: [
         ("<answer>\n 4 \n</answer>", "4"), ("<answer></answer>", ""),
         # The last complete one.
         ("<answer>4</answer> <answer>5</answer>", "5"), ("<answer>4</answer> <answer>5", "4"),
@@ -82,4 +82,4 @@ def test_thoughts_are_no_answer(text, rest):
 @given(*[st.text(st.characters()).filter(lambda text: not set("<\\") & set(text))] * 2)
 def test_what_is_written_in_a_tag_is_read_back(before, inside):
     text = f"{before}.{' ' * 80}<answer>{inside}</answer>."
-    assert tagged_answer(text) == inside.strip()
+    assert last_tag(text) == inside.strip()

@@ -170,7 +170,8 @@ class Sandbox:
         if not self._all:
             return "not started"
         user = self._all[0].state.get("user", "kept")
-        return f"{ISOLATIONS[self.isolation]}; user {user}; {self.workers} workers"
+        workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        return f"{ISOLATIONS[self.isolation]}; user {user}; {workers}"
 
     def _make_slots(self) -> None:
         for slot in self._all:

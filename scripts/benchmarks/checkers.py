@@ -22,8 +22,7 @@ import pandas as pd
 
 from recipes.common.utils.stats import wilson_interval
 from rewards import boxed_math
-from rewards.answer import is_final_answer
-from rewards.text import boxed_answer
+from rewards.answer import is_final_answer, last_box
 
 LABELS = Path(__file__).parent / "labels"
 # The later pairs were written after the checkers, each batch before its verdicts were seen.
@@ -34,7 +33,7 @@ COMPLETIONS = [LABELS / "gsm8k_completions.jsonl"]
 def is_boxed_math(gold: str, text: str) -> bool | None:
     """boxed_math: the box where there is one, else the whole text."""
     boxed_math._read_gold.cache_clear()
-    answer = boxed_answer(text) or "" if re.search("boxed|fbox", text) else text
+    answer = last_box(text) or "" if re.search("boxed|fbox", text) else text
     return boxed_math.is_equivalent(gold, answer)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recipes.common.utils.secrets import hide_secrets
-from rewards.boundary import Answer, ask, describe, forks_end
+from rewards.boundary import Answer, ask, describe, exits_end
 from rewards.contract import Reward, arguments_of_rows, at_once
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -110,7 +110,7 @@ class Guard:
         """
         try:
             answer = await ask(self.reward, columns, self._call)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             return Answer([None] * len(columns["completions"])), error
         for name, values in answer.columns.items():
             answer.columns[name] = [hide_secrets(v) if isinstance(v, str) else v for v in values]
@@ -125,17 +125,20 @@ class Guard:
         blocked.daemon = True
         blocked.start()
         try:
-            task = asyncio.ensure_future(self.reward(**columns))
+            task = asyncio.ensure_future(self._awaited(columns))
             # Not wait_for: it waits until the task has handled its cancellation.
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
         finally:
             blocked.cancel()
         if not done:
+            task.add_done_callback(lambda late: late.exception())  # nobody else asks for it
             task.cancel()
             raise TimeoutError(f"no answer after {self.timeout_s:g} s")
-        if task.cancelled():  # its result would be CancelledError, which is not an Exception
-            raise RuntimeError("it was cancelled")
         return task.result()
+
+    async def _awaited(self, columns: dict[str, Any]) -> list:
+        with exits_end():  # inside the task: an exit that leaves a task stops the event loop
+            return await self.reward(**columns)
 
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
         """Return the code of a row: the logged outcome, else UNPARSED for a verifier's None.
@@ -220,7 +223,7 @@ def _process_ends_after(seconds: float):
     """After `seconds`, end the process: nothing else stops code that holds the interpreter."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:
-        with forks_end():  # before the last line, which waits for a thread of the parent
+        with exits_end():  # before the last line, which waits for a thread of the parent
             yield
     finally:
         faulthandler.cancel_dump_traceback_later()
