@@ -3,6 +3,7 @@ problems at once. Bad values and files: bad_inputs/.
 """
 
 import os
+import re
 import runpy
 import shlex
 import sys
@@ -14,12 +15,13 @@ import yaml
 from datasets import Dataset
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
-from recipes.common.data.recipe import load_parts
+from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_rewards
+from rewards.code_tests import CodeTests
 from rewards.contract import reward_of
 from rewards.format import XmlFormat
-from rewards.sandbox import shared_sandbox
+from rewards.sandbox import Sandbox, shared_sandbox
 
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
@@ -130,10 +132,6 @@ def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(ch
     assert "a secret" not in str(values)
 
 
-# fmt: off
-# fmt: on
-
-
 STREAM = {"train": with_answer(1000, "not checked", MANY).to_iterable_dataset(), "max_steps": 5}
 
 
@@ -225,7 +223,7 @@ REFUSED = [
      "reward_gates opens 'length' by ... length is not in reward_funcs"),
     ({"reward_gates": {"gsm8k_correctness": "xml_format"}},
      "a gate is a verifier or a format reward"),
-    ({"reward_gates": {"xml_format": "xml_format"}}, "opens 'xml_format' by itself"),
+    ({"reward_gates": {"xml_format": "xml_format"}}, "it cannot open its own"),
     ({"reward_gates": {"xml_format": None}}, "give the name of a reward, or a list of names"),
     # Step rewards
     ({"rewards": [XmlFormat(), *load_rewards(["equation_steps"], allow_none=True)],
@@ -329,11 +327,21 @@ def test_a_run_with_code_rewards_notes_its_isolation_and_needs_no_reference(chec
     assert f"code_tests: {shared_sandbox().describe()}" in result.args.notes
 
 
+CODE_YAML = sorted(ROOT.glob("recipes/*code/*.yaml"))
+
+
 @linux
-def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
-    settings = {**PROGRAMS, "train": program_rows(DOUBLE, DOUBLE)}
-    (problem,) = check(reward_timeout_s=5.0, **settings).args.problems
-    words = f"8 programs that never end take {shared_sandbox().workers} workers "
-    assert words in problem and "reward_timeout_s is 5: lower the one" in problem
-    longest = float(problem.partition(words)[2].split()[0])
-    assert check(reward_timeout_s=longest + 1, **settings).args.problems == []
+@pytest.mark.parametrize("file", CODE_YAML, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_programs_that_never_end_fit_into_a_call_on_two_cores_as_the_head_of_a_recipe_launches_it(
+    file, monkeypatch
+):
+    (launch,) = {*re.findall(r"accelerate_configs/\w+\.yaml", file.read_text())}
+    workers = max(1, 2 // yaml.safe_load((ROOT / launch).read_text())["num_processes"])
+    args = parse_arguments(import_recipe(file).RecipeArguments, ["--config", str(file)])
+    training, kwargs = args.training, args.recipe.reward_kwargs or {}
+    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
+    completions = training["per_device_train_batch_size"] * steps
+    (reward,) = load_rewards(["code_tests"], {"code_tests": kwargs.get("code_tests", {})})
+    with Sandbox(workers=workers) as sandbox:
+        monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
+        assert "never end" not in reward.prepare(completions, training["reward_timeout_s"])

@@ -47,20 +47,6 @@ def test_a_good_start_opens_the_folder(begin):
     assert Path("out/run_config.json").is_file()
 
 
-def test_a_start_in_the_folder_of_a_finished_run_shows_its_table_or_what_has_changed(begin, capsys):
-    begin()
-    Path("out/summary.json").write_text("{}")
-    Path("out/table.txt").write_text("the table")
-    Path("out/report.html").write_text("the report")
-    for settings, status, text in (
-        ({}, 0, "the table"),
-        ({"temperature": 0.5}, 2, "temperature: was 1.0, now 0.5"),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            begin(**settings)
-        assert stop.value.code == status and text in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("settings", "status"), [({}, 0), ({"num_generations": 1}, 2)])
 def test_a_dry_run_stops_after_preflight_and_writes_nothing(begin, capsys, settings, status):
     with pytest.raises(SystemExit) as stop:
@@ -69,30 +55,12 @@ def test_a_dry_run_stops_after_preflight_and_writes_nothing(begin, capsys, setti
     assert "Preflight of run.yaml" in capsys.readouterr().out
 
 
-def test_problems_of_rewards_rows_and_settings_are_reported_at_once(begin, capsys):
-    def no_rows(args, seed):
-        raise ValueError("dataset_path 'x' has no train.jsonl.")
-
-    with pytest.raises(SystemExit) as stop:
-        begin("--zzz", load_rows=no_rows, reward_funcs=["xml_formt"], num_generations=1)
-    printed = capsys.readouterr().out
-    assert stop.value.code == 2
-    assert "\n4 problems; nothing was loaded and nothing was written:\n" in printed
-    parts = ("argument '--zzz'", "reward 'xml_formt'", "no train.jsonl", "num_generations is 1")
-    assert [part for part in parts if part not in printed] == []
-
-
 def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monkeypatch):
     def ended_by_the_launcher(seconds):
         raise SystemExit(-15)
 
-    launched = {
-        "WORLD_SIZE": "2",
-        "RANK": "1",
-        "LOCAL_RANK": "1",
-        "MASTER_ADDR": "",
-        "MASTER_PORT": "",
-    }
+    launched = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
+    launched |= {"MASTER_ADDR": "", "MASTER_PORT": ""}
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("recipes.common.utils.screen.time.sleep", ended_by_the_launcher)

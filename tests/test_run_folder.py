@@ -1,7 +1,8 @@
 """The run folder: what a new start finds in it, and what it decides."""
 
-import subprocess
-import sys
+import fcntl
+import hashlib
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,9 @@ from recipes.common.checks.run_folder import (
 )
 from recipes.common.report import record
 from recipes.common.report.record import push
+from recipes.common.utils import run_files
 from recipes.common.utils.run_files import (
-    read_config,
     read_json,
-    read_log,
     why_not_whole,
     write_json,
     write_manifest,
@@ -117,17 +117,10 @@ def test_fresh_moves_aside_what_was_there(tmp_path):
 
 
 def test_a_folder_that_another_process_writes_is_refused(tmp_path, capsys):
-    hold = (
-        "import fcntl, sys, time; f = open(sys.argv[1], 'a+'); fcntl.flock(f, fcntl.LOCK_EX); "
-        "f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
-    )
-    words = [sys.executable, "-c", hold, str(tmp_path / "run.lock")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
-        holder.stdout.readline()
-        try:
-            assert refused(tmp_path) == 2
-        finally:
-            holder.kill()
+    (tmp_path / "run.lock").write_text("4711")
+    with (tmp_path / "run.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert refused(tmp_path) == 2
     assert "still being written by process 4711" in capsys.readouterr().out
 
 
@@ -140,6 +133,13 @@ def test_a_run_is_resumed_from_its_newest_whole_checkpoint(run, capsys):
     assert start(run) == newest
     printed = capsys.readouterr().err
     assert f"{run / 'checkpoint-11'} is not whole (manifest.json, its last file, is" in printed
+
+
+def test_a_checkpoint_that_is_not_the_newest_is_refused_where_it_is_asked_for(run, capsys):
+    older, newest = str(run / "checkpoint-5"), add_checkpoint(run, 10)
+    assert refused(run, resume_from_checkpoint=older) == 2
+    assert f"the newest whole one is {newest}. Leave" in capsys.readouterr().out
+    assert start(run, resume_from_checkpoint=newest) == newest
 
 
 def test_a_manifest_that_a_kill_cut_short_does_not_spoil_the_next_save_of_its_step(run):
@@ -180,6 +180,24 @@ def test_a_checkpoint_with_a_file_missing_or_changed_is_passed_over_and_the_file
     assert refused(run, resume_from_checkpoint=str(newest)) == 2, "what is asked for is not passed"
 
 
+def test_the_files_of_a_checkpoint_are_digested_at_once_and_large_ones_in_parts(run, monkeypatch):
+    meet, sha256 = threading.Barrier(2, timeout=20), hashlib.sha256
+
+    def sha256_of_two_threads():
+        meet.wait()  # one thread alone would wait for ever
+        return sha256()
+
+    for file in (run / "checkpoint-5").rglob("*"):
+        if file.name != "optimizer.pt" and file.is_file():
+            file.unlink()
+    monkeypatch.setattr(run_files, "DIGESTED", 5)
+    monkeypatch.setattr(hashlib, "sha256", sha256_of_two_threads)
+    write_manifest(run / "checkpoint-5")
+    manifest = read_json(run / "checkpoint-5" / "manifest.json")
+    parts = [sha256(part).hexdigest() for part in (b"of st", b"ep 5")]
+    assert manifest == {"optimizer.pt": [9, *parts]}
+
+
 def test_a_checkpoint_under_the_name_of_another_step_is_not_whole(run):
     (run / "checkpoint-5").rename(run / "checkpoint-50")
     assert why_not_whole(run / "checkpoint-50") == "trainer_state.json is of step 5"
@@ -202,14 +220,6 @@ def test_the_best_checkpoint_must_be_whole_where_the_run_ends_with_it(run, capsy
     assert start(run) == str(run / "checkpoint-10")
     assert refused(run, load_best_model_at_end=True) == 2
     assert "checkpoint-5, the best checkpoint so far, is not whole" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("read", [read_config, read_log])
-def test_a_file_of_a_run_that_holds_a_list_is_damaged(read, run):
-    for name in ("run_config.json", "trainer_state.json"):
-        (run / name).write_text("[1]")
-    with pytest.raises(ValueError, match="is damaged: it holds no mapping"):
-        read(run)
 
 
 def test_a_file_of_completions_that_a_kill_cut_short_is_written_again(run):
@@ -235,16 +245,18 @@ def test_a_resume_with_other_packages_goes_on_and_names_them(run, capsys):
     assert recorded(run) == RECORD, "the record keeps those of the start"
 
 
-def test_changed_code_of_a_reward_is_accepted_where_it_is_named(run, capsys):
-    other = {"the code of 'a'": "9"}
+@pytest.mark.parametrize(
+    ("name", "choice"), [("the code of 'a'", "reward_code"), ("the secrets in 'b'", "secrets")]
+)
+def test_what_changed_beside_the_settings_is_accepted_where_it_is_named(name, choice, run, capsys):
+    other = {name: "9"}
     assert refused(run, digests=other) == 2
-    assert "--accept_changed reward_code" in capsys.readouterr().out
-    accepted = {"accept_changed": ["reward_code"]}
-    assert refused(run, digests={**other, "training rows": "x"}, **accepted) == 2
+    assert f"--accept_changed {choice}" in capsys.readouterr().out
+    assert refused(run, digests={**other, "training rows": "x"}, accept_changed=[choice]) == 2
     assert "training rows: changed" in capsys.readouterr().out
-    assert start(run, digests=other, **accepted) == str(run / "checkpoint-5")
+    assert start(run, digests=other, accept_changed=[choice]) == str(run / "checkpoint-5")
     assert start(run, digests=other) == str(run / "checkpoint-5"), "from now on that is the run"
-    assert refused(run) == 2, "and the code before is another"
+    assert refused(run, digests={**other, name: "8"}) == 2
 
 
 def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):
@@ -267,7 +279,7 @@ def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):
         ({"digests": {"the code of 'b'": "5"}}, "the code of 'b': it is not in the record"),
         # what no checkpoint holds
         ({"sync_ref_model": True}, "TRL keeps a moving reference (sync_ref_model) in no"),
-        ({"resume_from_checkpoint": "other/checkpoint-5"}, "from its own folder alone"),
+        ({"resume_from_checkpoint": "other/checkpoint-5"}, "run resumes from the newest"),
     ],
 )
 def test_what_is_not_this_run_is_refused_with_what_differs(changed, message, run, capsys):
@@ -304,12 +316,14 @@ def test_the_identity_follows_rows_code_and_the_model(tmp_path):
     file = tmp_path / "mine.py"
     (tmp_path / "config.json").write_text("{}")
 
-    def identity(code="0.0", rows="a", held_out="b", weights=0.0, top="", template="t") -> dict:
+    def identity(code="0.0", rows="a", held_out="b", weights=0.0, template="t", **other) -> dict:
+        top, key = other.get("top", ""), other.get("key", "gold")
         file.write_text(f"{top}def mine(completions, **kwargs):\n    return [{code}]\n")
         save_file({"weight": torch.full((3,), weights)}, tmp_path / "model.safetensors")
         (tmp_path / "chat_template.jinja").write_text(template)
         mine = load_reward(f"{file}:mine")
-        return identity_of([mine], [{"prompt": rows}], [{"prompt": held_out}], tmp_path)
+        settings = {"reward_kwargs": {"mine": {"key": key}}, "hub_token": key, "seed": 0}
+        return identity_of([mine], [{"prompt": rows}], [{"prompt": held_out}], tmp_path, settings)
 
     first = identity()
     assert differences(first, identity(top="# a comment\n\n")) == {}
@@ -319,6 +333,7 @@ def test_the_identity_follows_rows_code_and_the_model(tmp_path):
         ("held-out rows", identity(held_out="c")),
         ("model and tokenizer", identity(weights=1.0)),
         ("model and tokenizer", identity(template="u")),
+        ("the secrets in 'reward_kwargs'", identity(key="answer")),  # hub_token is not one
     ):
         assert differences(first, changed).keys() == {name}
 

@@ -67,7 +67,7 @@ class RecipeArguments:
     reward_tasks: dict | str | None = setting(None, "Rows that it scores: {reward: [task, ...]}.")
     reward_columns: dict | str | None = setting(None, "Columns by other names: {solution: answer}.")
     fresh: bool = setting(False, "Move an existing output_dir aside and start anew.")
-    accept_changed: list[str] = setting([], "Resume with other code of rewards: reward_code.")
+    accept_changed: list[str] = setting([], "What a resume may change: reward_code, secrets.")
     dry_run: bool = setting(False, "Stop after preflight, before any weight is loaded.")
 
 

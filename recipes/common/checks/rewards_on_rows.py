@@ -2,7 +2,9 @@
 earns nothing, and a wrong answer earns less than the right one.
 """
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from recipes.common.checks.model import check_reward_model
@@ -15,12 +17,12 @@ from recipes.common.training.tools import takes_environments
 from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import bar
 from rewards.audit import try_tricks
-from rewards.boundary import describe
+from rewards.boundary import UserInterrupt, describe
 from rewards.boundary import score as score_part
 from rewards.contract import Reward
 from rewards.rows import NumberedRow, rows_by_task
 
-PART = 200  # rows in one call of a reward
+PART = 32  # rows in one call of a reward, about as many as in a call of the training
 Reference = Callable[[dict], Any]  # row -> its answer as a completion, or None
 
 
@@ -39,11 +41,10 @@ def check_rewards(
     problems, training = args.problems, args.training
     check_settings(training, rows, rewards, problems)
     may_be_empty = bool(training["environment_factory"])  # the environment asks the question
-    wrong = check_columns(rows, may_be_empty) or check_reference(rows, reference)
-    problems += wrong
-    if wrong:
+    if wrong := check_columns(rows, may_be_empty) or check_reference(rows, reference):
+        problems += wrong
         return []
-    weights = training["reward_weights"] or []
+    weights, limit_s = training["reward_weights"] or [], training["reward_timeout_s"]
     if len(weights) != len(rewards):
         weights = [1.0] * len(rewards)
     lines, sound = [], []  # the table, and the rewards without a problem
@@ -52,8 +53,9 @@ def check_rewards(
             continue
         of_reward, wrong = [], []
         with collect_errors(wrong, f"reward {reward.name!r}"):
-            of_reward, wrong = reward_lines(rows, reward, reference, weight)
-        problems += wrong or check_scores(reward, of_reward, is_stream)
+            of_reward, wrong = reward_lines(rows, reward, reference, weight, limit_s)
+            wrong = wrong or check_tasks(reward, of_reward, is_stream)
+        problems += wrong
         lines += of_reward
         sound += [] if wrong else [reward]
     gates = {} if args.is_refused("reward_gates") else openers_of(training["reward_gates"])
@@ -64,26 +66,25 @@ def check_rewards(
     if not may_be_empty and len(sound) == len(rewards):
         problems += check_every_task_is_scored(lines, rows)
     for reward in sound if rows else ():
-        cheats = try_tricks(reward, rows, reference)
-        if cheats.problem:
-            problems.append(cheats.problem)
-        elif not reward.is_model:
-            args.notes.append(f"{reward.name} {cheats.sentence()}")
+        with collect_errors(problems, f"reward {reward.name!r}"):
+            cheats = try_tricks(reward, rows, reference, limit_s=limit_s)
+            problems += [cheats.problem] if cheats.problem else []
+            if not (cheats.problem or reward.is_model):
+                place = 0 if cheats.is_fooled else len(args.notes)
+                args.notes.insert(place, f"{reward.name} {cheats.sentence()}")
     # The same checks on evaluation rows, with the rewards that had no problem.
-    if wrong := check_columns(eval_rows, may_be_empty):
-        problems += [f"evaluation rows: {problem}" for problem in wrong]
-        return lines
-    held_out_lines = []
-    for reward in sound:
-        of_reward, problems_of_reward = reward_lines(eval_rows, reward, reference)
-        held_out_lines += of_reward
-        wrong += problems_of_reward
-    tasks = {row["task"] for row in rows}  # unscored tasks of the training rows are reported above
-    others = [row for row in eval_rows if tasks and row["task"] not in tasks]
-    wrong += check_every_task_is_scored(held_out_lines, others)
+    if not (wrong := check_columns(eval_rows, may_be_empty)):
+        held_out_lines = []
+        for reward in sound:
+            of_reward, of_rows = reward_lines(eval_rows, reward, reference, limit_s=limit_s)
+            held_out_lines += of_reward
+            wrong += of_rows
+        tasks = {row["task"] for row in rows}  # their unscored tasks are reported above
+        others = [row for row in eval_rows if tasks and row["task"] not in tasks]
+        wrong += check_every_task_is_scored(held_out_lines, others)
+        problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
+        problems += check_duplicates(rows, eval_rows)
     problems += [f"evaluation rows: {problem}" for problem in wrong if problem not in problems]
-    problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
-    problems += check_duplicates(rows, eval_rows)
     return lines
 
 
@@ -112,37 +113,33 @@ def check_settings(
         if isinstance(reward.call, str):
             with collect_errors(problems, f"the reward model {reward.call!r}"):
                 check_reward_model(reward.call)
-    problems += check_gates(training["reward_gates"] or {}, rows, rewards)
+    for gated, names in (training["reward_gates"] or {}).items():
+        if wrong := why_not_gated(gated, names, rows, {reward.name: reward for reward in rewards}):
+            problems.append(f"reward_gates opens {gated!r} by {names!r}: {wrong}.")
 
 
-def check_gates(
-    gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Reward]
-) -> list[str]:
-    """Problems of gates: one must be a verifier or format reward that scores the gated tasks."""
-    named = {reward.name: reward for reward in rewards}
+def why_not_gated(
+    gated: str, names: Any, rows: list[dict], rewards: dict[str, Reward]
+) -> str | None:
+    """Why these rewards cannot open a gate of the reward `gated`; None if they can."""
+    names = [names] if isinstance(names, str) else names
+    if not (isinstance(names, list) and names):
+        return "give the name of a reward, or a list of names"
+    if unknown := [name for name in (gated, *names) if name not in rewards]:
+        return f"{', '.join(map(str, unknown))} is not in reward_funcs ({', '.join(rewards)})"
+    openers = [rewards[name] for name in names]
+    is_outcome = rewards[gated].kind in ("verifier", "step")
+    if is_outcome or any(opener.kind not in ("verifier", "format") for opener in openers):
+        return (
+            "a gate is a verifier or a format reward, and what it gates is another reward, neither "
+            "a verifier nor a step reward"
+        )
     tasks = sorted({row["task"] for row in rows if row.get("task")})
-    problems = []
-    for gated, names in gates.items():
-        names = [names] if isinstance(names, str) else names
-        if not (isinstance(names, list) and names):
-            wrong = f"by {names!r}: give the name of a reward, or a list of names."
-        elif unknown := [name for name in (gated, *names) if name not in named]:
-            wrong = f"by {names}, and {', '.join(unknown)} is not in reward_funcs: {list(named)}."
-        elif gated in names:
-            wrong = f"by itself: {names}."
-        elif named[gated].kind in ("verifier", "step") or any(
-            named[name].kind not in ("verifier", "format") for name in names
-        ):
-            wrong = (
-                f"by {names}: a gate is a verifier or a format reward, and what it gates is "
-                "another reward, neither a verifier nor a step reward."
-            )
-        else:
-            mine = [task for task in tasks if named[gated].scores(task)]
-            shut = [task for task in mine if not any(named[name].scores(task) for name in names)]
-            wrong = f"by {names}, which do not score task {', '.join(shut)}." * bool(shut)
-        problems += [f"reward_gates opens {gated!r} {wrong}"] if wrong else []
-    return problems
+    gated_tasks = [task for task in tasks if rewards[gated].scores(task)]
+    shut = [task for task in gated_tasks if not any(opener.scores(task) for opener in openers)]
+    if shut:
+        return f"they do not score task {', '.join(shut)}"
+    return "it cannot open its own" if gated in names else None
 
 
 def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
@@ -154,19 +151,15 @@ def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
                 f"of row {number}: {sorted(row)})."
             ]
         prompt, task = row["prompt"], row["task"]
-        if not isinstance(task, str):
-            return [f"the task of row {number} is {task!r}; it must be text."]
-        messages = [] if isinstance(prompt, str) else prompt
-        if any(
-            not (isinstance(each, dict) and {"role", "content"} <= each.keys()) for each in messages
-        ):
+        messages = [{"role": "", "content": prompt}] if isinstance(prompt, str) else prompt
+        is_chat = all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in messages)
+        if not (is_chat and isinstance(task, str)):
             return [
-                f"the prompt of row {number} is {repr(prompt)[:200]}; it must be text, or messages "
-                "with role and content."
+                f"row {number} has the task {task!r:.50} and the prompt {prompt!r:.200}; a task is "
+                "text, and a prompt text or messages with role and content."
             ]
-        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        if not (may_be_empty or str(text or "").strip()):
-            return [f"the prompt of row {number} asks nothing: {repr(prompt)[:200]}."]
+        if not (may_be_empty or str(messages[-1]["content"] or "").strip()):
+            return [f"the prompt of row {number} asks nothing: {prompt!r:.200}."]
     return []
 
 
@@ -174,9 +167,16 @@ def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
 
 
 def reward_lines(
-    rows: list[dict], reward: Reward, reference: Reference, weight: float = 1.0
+    rows: list[dict],
+    reward: Reward,
+    reference: Reference,
+    weight: float = 1.0,
+    limit_s: float = 0.0,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Score the rows of each task: a table line for each task, and the problems of the reward."""
+    """Score the rows of each task: a table line for each task, and the problems of the reward.
+
+    A call may take `limit_s` seconds, or any time if that is 0.
+    """
     lines, problems = [], []
     for task, numbered in rows_by_task(rows).items():
         line = {
@@ -190,7 +190,7 @@ def reward_lines(
             "empty earns": None,
         }
         if reward.scores(task):
-            problems += check_task(line, numbered, rows, reward, reference)
+            problems += check_task(line, numbered, rows, reward, reference, limit_s)
         for name, value in line.items():
             line[name] = round(value, 6) if isinstance(value, float) else value
         lines.append(line)
@@ -203,6 +203,7 @@ def check_task(
     all_rows: list[dict],
     reward: Reward,
     reference: Reference,
+    limit_s: float,
 ) -> list[str]:
     """Fill in the table line of a task, and return the problems of the reward on its rows.
 
@@ -217,27 +218,27 @@ def check_task(
     if reward.kind == "model":  # scoring would call a model, which preflight does not
         line["rows scored"] = len(rows)
         return []
-    answers = [reference(row) for row in rows]  # None: a row without a reference answer
-    answered = [place for place, answer in enumerate(answers) if answer is not None]
+    answers = {place: reference(row) for place, row in enumerate(rows)}
+    known = [place for place, answer in answers.items() if answer is not None]
     of_answers, failure = score(
-        reward, [rows[place] for place in answered], [answers[place] for place in answered]
+        reward, [rows[place] for place in known], [answers[place] for place in known], limit_s
     )
     if failure:
         return lacks or [f"{title} fails on the reference answers: {failure}"]
-    of_empty, failure = score(reward, rows, [""] * len(rows))
+    of_empty, failure = score(reward, rows, [""] * len(rows), limit_s)
     if failure:
         return lacks or [
             f"{title} fails on an empty completion, which a model may write: {failure}. Score it "
             "0.0, as any wrong answer."
         ]
-    earned = [amount for amount in of_answers if amount is not None]
-    # Rows that the reward cannot grade: an empty completion gets None too.
+    earned = dict(zip(known, of_answers, strict=True))
+    # A row without an answer is graded if its empty completion is.
     ungraded = [
-        place for place, amount in enumerate(of_empty) if answers[place] is None and amount is None
+        place for place, amount in enumerate(of_empty) if place not in earned and amount is None
     ]
-    line["rows scored"] = len(earned) + len(rows) - len(answered) - len(ungraded)
-    line["reference earns"] = min(earned, default=None)
-    line["empty earns"] = max((amount for amount in of_empty if amount is not None), default=None)
+    line["rows scored"] = len(rows) - list(earned.values()).count(None) - len(ungraded)
+    line["reference earns"] = min((a for a in of_answers if a is not None), default=None)
+    line["empty earns"] = max((a for a in of_empty if a is not None), default=None)
     if not line["rows scored"]:
         if reward.kind != "verifier":  # the reward does not apply to this task
             return []
@@ -246,19 +247,28 @@ def check_task(
             f"{title} can grade none of the rows of task {line['task']!r}. If they are not meant "
             f"for it, set reward_tasks: {{{reward.name}: [{others}]}}."
         ]
-    problems, earned_at = [], dict(zip(answered, of_answers, strict=True))
+    if lacks:
+        return lacks
+    problems = []
     if reward.kind == "verifier" and (line["empty earns"] or 0.0) > 0.0:
         problems.append(
             f"{title} is a verifier but scores an empty completion {line['empty earns']}."
         )
+    short = []  # rows whose reference answer earns less than the full reward
     if reward.kind in ("verifier", "format") and reward.full is not None:
-        problems += below_full(reward, numbered, answers, earned_at)
+        short = [at for at, amount in earned.items() if amount is None or amount < reward.full]
+    if short:
+        problems.append(
+            f"{title} scores {earned[short[0]]} instead of {reward.full} for the reference answer "
+            f"of {len(short)} of {len(earned)} rows of task {line['task']!r}; the first is row "
+            f"{numbered[short[0]][0]}: {answers[short[0]]!r}."
+        )
     if ungraded and reward.kind == "verifier":
         problems.append(
             f"{title} cannot grade {len(ungraded)} of the rows without a reference answer; the "
             f"first is row {numbered[ungraded[0]][0]}."
         )
-    return lacks or problems
+    return problems
 
 
 def lacking_columns(reward: Reward, numbered: list[NumberedRow]) -> list[str]:
@@ -272,33 +282,16 @@ def lacking_columns(reward: Reward, numbered: list[NumberedRow]) -> list[str]:
     return []
 
 
-def below_full(
-    reward: Reward, numbered: list[NumberedRow], answers: list[Any], earned: dict[int, float | None]
-) -> list[str]:
-    """A problem if the reference answer of a row earns less than the full reward.
-
-    `earned` maps the place of a row in `numbered` to the score of its reference answer.
-    """
-    short = [place for place, amount in earned.items() if amount is None or amount < reward.full]
-    if not short:
-        return []
-    number, row = numbered[short[0]]
-    return [
-        f"reward {reward.name!r} scores {earned[short[0]]} instead of {reward.full} for the "
-        f"reference answer of {len(short)} of {len(earned)} rows of task {row['task']!r}; the "
-        f"first is row {number}: {answers[short[0]]!r}."
-    ]
-
-
 def score(
-    reward: Reward, rows: list[dict], texts: list[Any]
+    reward: Reward, rows: list[dict], texts: list[Any], limit_s: float
 ) -> tuple[list[float | None], str | None]:
     """The score of each text, and the first failure of the reward's code; None if it has none."""
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward.name}"):
         try:
             part = slice(start, start + PART)
-            amounts, failures = score_part(reward, rows[part], texts[part])
+            with limited(limit_s):
+                amounts, failures = score_part(reward, rows[part], texts[part])
         except (Exception, SystemExit) as error:
             return [], describe(error)
         if any(failures):
@@ -307,23 +300,40 @@ def score(
     return scores, None
 
 
-def check_scores(reward: Reward, lines: list[dict], is_stream: bool) -> list[str]:
+class OutOfTime(UserInterrupt):
+    """The end of a call that takes too long; it leaves foreign code as Ctrl-C does."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer; Python code is interrupted where it runs."""
+
+    def stop(*_: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except OutOfTime:
+        raise TimeoutError(f"no answer within reward_timeout_s, {seconds:g} seconds") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_tasks(reward: Reward, lines: list[dict], is_stream: bool) -> list[str]:
     """A problem if a reward names an unknown task or scores no row."""
     tasks = sorted({line["task"] for line in lines})
-    if not tasks or is_stream:  # later rows of a stream may have other tasks
-        return []
     unknown = sorted(set(reward.tasks or ()) - set(tasks))
-    if unknown:
-        return [
-            f"reward {reward.name!r} is for rows of task {', '.join(map(repr, unknown))}, but the "
-            f"rows have only: {', '.join(tasks)}. Correct reward_tasks or the rows."
-        ]
-    if not any(line["rows scored"] for line in lines):
-        return [
-            f"reward {reward.name!r} scores none of the rows: remove it, or correct reward_tasks "
-            "or the rows."
-        ]
-    return []
+    scores_none = not any(line["rows scored"] for line in lines)
+    if not tasks or is_stream or not (unknown or scores_none):  # later rows may have other tasks
+        return []
+    named = f"is for rows of task {', '.join(map(repr, unknown))}" if unknown else "scores no row"
+    return [
+        f"reward {reward.name!r} {named}, but the rows have only: {', '.join(tasks)}. Correct "
+        "reward_tasks or the rows, or remove it."
+    ]
 
 
 def check_every_task_is_scored(lines: list[dict], rows: list[dict]) -> list[str]:

@@ -28,6 +28,7 @@ from recipes.common.training.engine import asked_engine
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import fastest_dtype, package_versions
 from recipes.common.utils.screen import announce, refuse
+from recipes.common.utils.secrets import hide_secrets, is_secret
 
 FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
 # A later start may change these freely: they do not belong to the identity of the run.
@@ -36,7 +37,8 @@ NOT_COMPARED |= {"push_to_hub", "report_to", "resume_from_checkpoint", "save_tot
 NOT_COMPARED |= {"accept_changed", "digests", "versions"}
 # A resume may change these: they decide when a reward error ends the run, not what is learnt.
 CHANGEABLE = {"max_reward_error_rate", "reward_timeout_s"}
-CODE = "the code of "
+# What --accept_changed accepts: the digests whose names begin so.
+ACCEPTED = {"reward_code": "the code of ", "secrets": "the secrets in "}
 MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes all weights
 
@@ -110,7 +112,7 @@ def _decide(
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
         return True, None
-    checkpoint = _newest_whole(folder, training)
+    checkpoint = _newest_whole(folder)
     _check_resumable(recipe, training, folder, checkpoint)
     step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     for file in files.completion_files(folder):
@@ -121,19 +123,17 @@ def _decide(
     return False, str(checkpoint) if checkpoint else None
 
 
-def _newest_whole(folder: Path, training: GRPOConfig) -> Path | None:
+def _newest_whole(folder: Path) -> Path | None:
     """The newest checkpoint that is whole; None if no save was ever completed.
 
     Says which newer ones are passed over, and why. ValueError if one was damaged after its save and
-    none is whole, or if the one that the settings name is not.
+    none is whole.
     """
-    asked, damaged = training.resume_from_checkpoint, []
+    damaged = []
     for path in files.checkpoints(folder):
         reason = files.why_not_whole(path)
         if reason is None:
             return path
-        if asked and Path(asked).name == path.name:
-            raise ValueError(f"{path} is not whole: {reason}. Leave out resume_from_checkpoint.")
         print(f"warning: {path} is not whole ({reason}). Passing over it.", file=sys.stderr)
         # A state without a manifest: the save was cut short at its end, or is of an older version.
         if (path / files.MANIFEST).is_file() or (path / files.STATE).is_file():
@@ -154,32 +154,36 @@ def _same_run(
     versions.json keeps the command of each start, so it shows when a change was made.
     """
     changed = differences(old, new)
-    code = {name for name in changed if name.startswith(CODE)}
-    accepted = CHANGEABLE | (code if "reward_code" in recipe.accept_changed else set())
+    acceptable = {
+        name: choice
+        for name in changed
+        for choice, beginning in ACCEPTED.items()
+        if name.startswith(beginning)
+    }
+    accepted = {
+        *CHANGEABLE,
+        *(name for name in acceptable if acceptable[name] in recipe.accept_changed),
+    }
     if wrong := [name for name in changed if name not in accepted]:
         lines = "\n".join(f"  {name}: {changed[name]}" for name in wrong)
-        hint = "\nTo go on with the code as it is now, give --accept_changed reward_code."
+        choices = sorted({acceptable[name] for name in wrong if name in acceptable})
+        hint = f"\nTo go on with what changed, give --accept_changed {' '.join(choices)}."
         raise ValueError(
             f"{folder} holds a run with another configuration:\n{lines}\nUndo these changes to "
             "resume it, use another output_dir, or --fresh to move it aside."
-            f"{hint if code.intersection(wrong) else ''}"
+            f"{hint if choices else ''}"
         )
-    versions = old.get("versions") or {}
-    others = [
-        f"{name} {version} -> {new['versions'].get(name)}"
-        for name, version in versions.items()
-        if version != new["versions"].get(name)
-    ]
-    if others:
+    was, now = old.get("versions") or {}, new["versions"]
+    if others := [
+        f"{name} {was[name]} -> {now.get(name)}" for name in was if was[name] != now.get(name)
+    ]:
         print(f"warning: other versions than at the start: {', '.join(others)}.")
         print("The tokens may not be the same.")
     record = {**old, "digests": dict(old["digests"])}
     for name, change in changed.items():
         print(f"{name}: {change}; from here on this is the run's.")
-        if name in code:
-            record["digests"][name] = new["digests"][name]
-        else:
-            record[name] = new[name]
+        part, source = (record["digests"], new["digests"]) if name in acceptable else (record, new)
+        part[name] = source[name]
     return record
 
 
@@ -187,7 +191,23 @@ def _check_resumable(
     recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path | None
 ) -> None:
     """Raise ValueError if the run cannot continue from `checkpoint` (None: no checkpoint)."""
-    if checkpoint and training.load_best_model_at_end:
+    asked = training.resume_from_checkpoint
+    if asked and (checkpoint is None or Path(asked).resolve() != checkpoint.resolve()):
+        newest = f"the newest whole one is {checkpoint}" if checkpoint else "it has none"
+        raise ValueError(
+            f"resume_from_checkpoint is {asked}, and a run resumes from the newest checkpoint of "
+            f"{folder} alone; {newest}. Leave resume_from_checkpoint out. To go back, or on with "
+            "another run, copy that run's folder without the checkpoints that came after."
+        )
+    if checkpoint is None:
+        if (folder / files.SUMMARY).is_file():
+            raise ValueError(
+                f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
+                "it has no checkpoint left.\nWrite the report with: "
+                f"python scripts/report.py {folder}"
+            )
+        return
+    if training.load_best_model_at_end:
         best = files.read_json(checkpoint / files.STATE, {}).get("best_model_checkpoint")
         best = folder / Path(best).name if best else checkpoint
         if best != checkpoint and (reason := files.why_not_whole(best)):
@@ -195,25 +215,13 @@ def _check_resumable(
                 f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or give "
                 "--fresh."
             )
-    asked = training.resume_from_checkpoint
-    if asked and Path(asked).absolute().parent != folder.absolute():
-        raise ValueError(
-            f"resume_from_checkpoint is {asked}, and a run resumes from its own folder alone: copy "
-            f"the folder of that run to {folder}, without the checkpoints that came after."
-        )
-    if checkpoint is None and (folder / files.SUMMARY).is_file():
-        raise ValueError(
-            f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
-            "it has no checkpoint left.\nWrite the report with: "
-            f"python scripts/report.py {folder}"
-        )
-    if checkpoint and training.sync_ref_model:
+    if training.sync_ref_model:
         raise ValueError(
             f"cannot resume from {checkpoint}: TRL keeps a moving reference (sync_ref_model) in no "
             "checkpoint. Give --fresh."
         )
-    before = files.read_evaluated(folder, files.BEFORE)  # ValueError where it is damaged
-    if checkpoint and recipe.num_eval_rows and not before:
+    # read_evaluated raises ValueError where the file is damaged.
+    if recipe.num_eval_rows and not files.read_evaluated(folder, files.BEFORE):
         raise ValueError(
             f"cannot resume from {checkpoint}: {files.BEFORE} is missing, and the untrained model "
             "is gone. Copy it from that run."
@@ -260,19 +268,30 @@ def _take_lock(folder: Path) -> None:
 
 
 def identity_of(
-    code: Iterable[Callable], train_rows: list[dict], eval_rows: list[dict], model: Path | None
+    code: Iterable[Callable],
+    train_rows: list[dict],
+    eval_rows: list[dict],
+    model: Path | None,
+    settings: dict[str, Any],
 ) -> dict[str, Any]:
-    """The identity of a run besides its settings: engine, versions and digests.
+    """The identity of a run besides its public settings: engine, versions and digests.
 
     `code` holds rewards, tools and environments. `train_rows` are the first rows of a stream.
-    `model` is the folder of the model at step 0, or None if it is not on this disk.
+    `model` is the folder of the model at step 0, or None if it is not on this disk. Of `settings`
+    only those count that hold a secret within, which the record shows as "...".
     """
     digests = {"model and tokenizer": _model_digest(model) if model else None}
     for name, rows in (("training rows", train_rows), ("held-out rows", eval_rows)):
         digests[name] = _digest(json.dumps(row, sort_keys=True, default=str) for row in rows)
     for function in code:
         name = getattr(function, "__name__", type(function).__name__)
-        digests[f"{CODE}{name!r}"] = _source_digest(function)
+        digests[f"{ACCEPTED['reward_code']}{name!r}"] = _source_digest(function)
+    for name, value in settings.items():
+        if not is_secret(name) and name not in NOT_COMPARED and hide_secrets(value) != value:
+            text = json.dumps(value, sort_keys=True, default=str).encode()
+            # Slow, so that nobody finds a short secret by trying; the record may be published.
+            digest = hashlib.scrypt(text, salt=name.encode(), n=1 << 14, r=8, p=1, dklen=8)
+            digests[f"{ACCEPTED['secrets']}{name!r}"] = digest.hex()
     return {"engine": asked_engine(), "versions": package_versions(), "digests": digests}
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ STATE = "trainer_state.json"  # the Trainer's log
 MANIFEST = "manifest.json"  # of a checkpoint: the size and the digest of each of its files
 SUMMARY = "summary.json"  # a run with this, TABLE and REPORT is finished
 TABLE = "table.txt"
-CURVES = "curves.png"
 REPORT = "report.html"
 WANDB = "wandb_run.json"
 LOCK = "run.lock"
@@ -29,6 +29,7 @@ CARD = "README.md"
 PARTIAL = ".partial"  # the ending of a file that is still being written
 WARM_START = "warm_start.json"  # settings of a warm start, and digests of its questions
 PROBE_FIGURES = "figures.json"  # the results of a probe
+DIGESTED = 1 << 30  # bytes of a checkpoint's file under one digest
 
 # The first columns of a file of completions; rewards, their logs and the advantage follow.
 FIRST_COLUMNS = ("step", "prompt", "completion")
@@ -140,16 +141,17 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def write_manifest(checkpoint: Path) -> None:
-    """Write the size and the SHA-256 digest of each file of a checkpoint, as its last file.
+    """Write the size and the SHA-256 digests of each file of a checkpoint, as its last file.
 
     Call it when all processes have written theirs.
     """
-    sums = {}
-    for path in sorted(checkpoint.rglob("*")):
-        # A save that was cut short before may have left a part of its manifest.
-        if path.is_file() and path.name != MANIFEST and not path.name.endswith(PARTIAL):
-            sums[path.relative_to(checkpoint).as_posix()] = _size_and_digest(path)
-    write_json(checkpoint / MANIFEST, sums)
+    # A save that was cut short before may have left a part of its manifest.
+    names = [
+        path.relative_to(checkpoint).as_posix()
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path.name != MANIFEST and not path.name.endswith(PARTIAL)
+    ]
+    write_json(checkpoint / MANIFEST, _sizes_and_digests(checkpoint, names))
 
 
 def why_not_whole(checkpoint: Path) -> str | None:
@@ -170,15 +172,35 @@ def why_not_whole(checkpoint: Path) -> str | None:
             return f"{name} is missing"
         if not isinstance(saved, list) or saved[:1] != [path.stat().st_size]:
             return f"{name} has another size than when it was saved"
-        if saved != _size_and_digest(path):
+    for name, content in _sizes_and_digests(checkpoint, list(manifest)).items():
+        if content != manifest[name]:
             return f"{name} has another content than when it was saved"
     return None if checkpoint.name == f"checkpoint-{step}" else f"{STATE} is of step {step}"
 
 
-def _size_and_digest(path: Path) -> list[int | str]:
-    """The size of a file in bytes, and the SHA-256 digest of its content."""
-    with path.open("rb") as file:
-        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+def _sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | str]]:
+    """The size of each file, and the SHA-256 digest of each gibibyte of it, on all cores.
+
+    A large file is cut, as one core would take minutes while the other processes wait.
+    """
+    sizes = {name: (folder / name).stat().st_size for name in names}
+    parts = [(name, at) for name in names for at in range(0, sizes[name] or 1, DIGESTED)]
+    found: dict[str, list[int | str]] = {name: [size] for name, size in sizes.items()}
+    with ThreadPoolExecutor() as pool:  # hashlib lets other threads run
+        digests = pool.map(lambda part: _digest(folder / part[0], part[1]), parts)
+        for (name, _), digest in zip(parts, digests, strict=True):
+            found[name].append(digest)
+    return found
+
+
+def _digest(file: Path, start: int) -> str:
+    """The SHA-256 digest of the `DIGESTED` bytes of a file from `start`."""
+    digest, end = hashlib.sha256(), start + DIGESTED
+    with file.open("rb") as content:
+        content.seek(start)
+        while piece := content.read(min(1 << 20, end - content.tell())):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def read_log(run: Path) -> list[dict[str, float]]:

@@ -1,12 +1,15 @@
 """Secrets: tokens, keys and passwords, hidden wherever a setting or a message leaves the process.
 
 A secret is recognized by the name of its setting, option or environment variable; by its value,
-after it was seen under such a name; and by the form of the tokens of some services.
+after it was seen under such a name; and by the form of the tokens of some services. The name `key`
+alone is one; `primary_key` and the like are harmless, unless the value has the form of a token.
 
 *Not covered*: a secret in another encoding (base64, say), one of fewer than 8 characters that
 stands in a text without its name, and likewise a `key` without a digit.
 """
 
+import hashlib
+import json
 import os
 import re
 from typing import Any
@@ -18,13 +21,14 @@ WORDS = (
     r"|(?:api|access|auth|private|secret)[_-]?key)"
 )
 NAME = re.compile(rf".*{WORDS}", re.IGNORECASE)
-KEY = re.compile(r"(?:.*[_-])?key", re.IGNORECASE)  # it may also hold the name of a column
+KEY = re.compile(r"-*key", re.IGNORECASE)  # it may also hold the name of a column
+TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w.+/=-]{16,}")
 # Tokenizer settings such as eos_token hold a piece of text, not a secret.
 OF_A_TEXT = re.compile(r".*(?:bos|eos|pad|unk|sep|cls|mask|image|video|audio|end|stop)[_-]?token")
 # `name=value` or `name: value` in a text: an option, a setting, a URL parameter, a mapping entry.
 # A bare `key` counts only in quotes or in a URL, as `sorted(rows, key=len)` is no secret.
 NAMED = re.compile(
-    rf"""((?<![\w-])[\w-]*{WORDS}|["'?&](?:[\w-]*[_-])?key)(["']?\s*[:=]\s*)"""
+    rf"""((?<![\w-])[\w-]*{WORDS}|["'?&]key)(["']?\s*[:=]\s*)"""
     r"""("[^"\n]*"|'[^'\n]*'|(?:(?:bearer|basic)\s+)?[^\s"',;&{}()\[\]]+)""",
     re.IGNORECASE,
 )
@@ -58,6 +62,20 @@ def remember(settings: Any) -> None:
     elif isinstance(settings, list | tuple):
         for value in settings:
             remember(value)
+
+
+def secret_digest(value: Any) -> str | None:
+    """A short digest of a value of which `hide_secrets` hides a part; None where it hides nothing.
+
+    Two values that look the same once hidden can be compared by it, such as those of a start and
+    of its resume.
+
+    >>> secret_digest({"key": "a"}) == secret_digest({"key": "b"}), secret_digest({"n": 1})
+    (False, None)
+    """
+    if hide_secrets(value) == value:
+        return None
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def hide_secrets(value: Any) -> Any:
@@ -113,8 +131,9 @@ def _hide_named(match: re.Match) -> str:
 
 def _holds_secret(name: str, value: Any) -> bool:
     """Whether a setting of this name and value is a secret; an empty value is none."""
-    is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return is_value and value != "" and is_secret(name)
+    if not value or isinstance(value, bool):
+        return False
+    return is_secret(name) or (name.lower().endswith("key") and bool(TOKEN.fullmatch(str(value))))
 
 
 def _told_apart(name: str, value: str) -> set[str]:
