@@ -1,13 +1,13 @@
-"""Run a recipe with several seeds, and beside it control arms: luck, rewards or something else?
+"""Run a recipe with several seeds, and beside it control runs: luck, rewards or something else?
 
     python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2
     python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2 --arms all
 
-Without --arms only the run as configured. All arms use the same rows and seeds:
+Without --arms only the run as configured. All of them use the same rows and seeds:
 
     random       a random reward for every completion: the effect of updates without a signal
     constant     the same reward for every completion: no advantage, the effect of the code alone
-    majority     agreement with the group's most common final answer: the effect without golds
+    majority     agreement with the group's most common final answer: the effect of agreement alone
     format-only  only the run's format rewards: the effect of the format, right answer or not
     sft          no GRPO: --sft_steps of 16 reference completions; choose a number that takes as
                  long as the run
@@ -15,8 +15,8 @@ Without --arms only the run as configured. All arms use the same rows and seeds:
 
 Each run keeps a folder of its own, the YAML's output_dir followed by -seed0, -random-seed0 and so
 on; a finished one is not run again, an interrupted one goes on. Next to them stand
-OUTPUT_DIR-arms.txt and .json, and with several seeds OUTPUT_DIR-arms.png (the curves of
-the runs as configured). Other arguments go to the recipe.
+OUTPUT_DIR-arms.txt and .json, and with several seeds OUTPUT_DIR-arms.html (the runs as
+configured side by side). Other arguments go to the recipe.
 """
 
 from pathlib import Path
@@ -32,9 +32,9 @@ def main() -> None:
     add("--config", required=True, type=Path, help="a YAML of a recipe")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--arms", nargs="+", choices=[*ARMS, "all"], default=[])
-    add("--sft_steps", type=int, default=64, help="of the arm sft")
-    add("--sft_rows", type=int, help="of the arm sft; default 16 a step")
-    add("--warm_steps", type=int, default=32, help="of the arm sft+grpo")
+    add("--sft_steps", type=int, default=64, help="of the control run sft")
+    add("--sft_rows", type=int, help="of the control run sft; default 16 a step")
+    add("--warm_steps", type=int, default=32, help="of the control run sft+grpo")
     add("--launch", type=Path, default=Path("accelerate_configs/single_gpu.yaml"))
     add("--num_processes", type=int, help="in place of the launch file's")
     add("--output_dir", type=Path, help="in place of the YAML's")

@@ -1,4 +1,4 @@
-"""Evaluate any model on the held-out rows of a recipe, as a run does before and after training.
+"""Evaluate any model on the test questions of a recipe, as a run does before and after training.
 
     python scripts/evaluate_model.py --model runs/quickstart \\
         --config recipes/arithmetic/quickstart.yaml
@@ -26,7 +26,7 @@ def main() -> None:
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.pass_at_k import lines_of
-    from recipes.common.evaluation.scores import compare, comparison_table, summarize
+    from recipes.common.evaluation.scores import compare, comparison_table
     from recipes.common.sampling.idle import held_out_rows, idle_trainer
     from recipes.common.utils.run_files import write_rows
 
@@ -37,11 +37,9 @@ def main() -> None:
         for name in filter(None, (options.model, options.against)):
             trainer = idle_trainer(recipe, name)
             evaluated[name] = evaluate(trainer, rows, recipe.module.metric, samples, name)
-    if options.output:
-        write_rows(options.output, evaluated[name])
-    before, after = [*map(summarize, evaluated.values()), None][:2]
-    p = compare(*evaluated.values()) if options.against else None
-    print(comparison_table(before, after, p))
+        if options.output:
+            write_rows(options.output, evaluated[name])
+    print(comparison_table(**compare(*evaluated.values())))
     if samples:
         print("\n".join(lines_of(evaluated)))
 

@@ -3,7 +3,7 @@
     python scripts/report.py runs/quickstart                 # runs/quickstart/report.html
     python scripts/report.py runs/seed0 runs/seed1           # one in each, and runs/report.html
 
-Before and after with intervals, the held-out rows that changed, curves, the completions that were
+Before and after with intervals, the test questions that changed, curves, the completions that were
 logged, settings and versions. It can also show a run that is still going on. The page of several
 runs has a column for each, their curves in one picture, and the settings in which they differ.
 """

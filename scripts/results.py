@@ -33,7 +33,7 @@ def main() -> None:
     what = options.pop("what")
     from recipes.common.many_runs import ledger
     from recipes.common.utils.run_files import read_json
-    from recipes.common.utils.tables import points
+    from recipes.common.utils.tables import in_words, points
 
     with refusals():
         if what == "record":
@@ -45,7 +45,10 @@ def main() -> None:
             for metric, (change, low, high) in changes.items():
                 expected = f"expected {100 * low:+.1f} to {100 * high:+.1f} pt"
                 wrong = "" if low <= change <= high else "NOT "
-                print(f"  {metric:<10}{points(change):>9}   {expected}   {wrong}as expected")
+                print(
+                    f"  {in_words(metric):<18}{points(change):>9}   {expected}   {wrong}as expected"
+                )
+            print(*ledger.caveats(options["run"], read_json(options["expect"])), sep="\n")
             raise SystemExit(0 if all(low <= c <= high for c, low, high in changes.values()) else 1)
 
 

@@ -200,7 +200,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     settings["model_name_or_path"] = build_tiny_model(tmp_path / "model")
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     assert "as configured" in run("--seeds", "0", "1")
-    assert (tmp_path / "q.5-arms.png").is_file()
+    assert (tmp_path / "q.5-arms.html").is_file()
     names, sft = ["constant", "sft", "sft+grpo"], ["--sft_steps", "1", "--sft_rows", "4"]
     output = run("--seeds", "0", *sft, "--warm_steps", "1", "--arms", *names)
     assert "is finished" in output  # the run as configured is the one above

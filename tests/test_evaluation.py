@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric
-from recipes.common.evaluation.scores import compare, comparison, summarize
+from recipes.common.evaluation.scores import compare, comparison
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.utils.machine import make_head_input_contiguous
 from recipes.common.utils.run_files import read_rows, write_rows
@@ -199,42 +199,23 @@ def evaluated_row(strict, lenient, prompt="p", **figures):
     return {**row, "rewards": {"r": 0.0}, **figures}
 
 
-FORMATTED = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
-
-
-@pytest.mark.parametrize(
-    ("text", "strict", "lenient", "formatted"),
-    [
-        (FORMATTED, True, True, True),
-        ("3 + 4 = 7", False, True, False),  # right, and not as asked
-        (FORMATTED.replace("7", "8"), False, False, True),
-    ],
-)
-def test_answer_metric_tells_format_from_skill(text, strict, lenient, formatted):
-    expected = {"strict": strict, "lenient": lenient, "format": formatted}
-    assert answer_metric({"answer": "7"}, text) == expected
-
-
-def test_summarize_counts_shares_means_and_intervals():
-    right = evaluated_row(True, True, rewards={"r": 2.0})
-    summary = summarize([right, evaluated_row(False, True, tokens=20, truncated=True)])
-    shares = [summary[name]["share"] for name in ("strict", "lenient")]
-    assert (summary["n"], shares, summary["truncated"]) == (2, [0.5, 1.0], 0.5)
-    assert (summary["mean_length"], summary["rewards"]) == (15.0, {"r": 1.0})
-    assert [round(end, 4) for end in summary["strict"]["interval"]] == [0.0945, 0.9055]
+def test_answer_metric_tells_format_from_skill():
+    text = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
+    outcomes = [tuple(answer_metric({"answer": "7"}, one).values()) for one in (text, "3 + 4 = 7")]
+    assert outcomes == [(True, True, True), (False, True, False)]
 
 
 def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_others():
     before = [evaluated_row(False, True, prompt=i) for i in range(10)]
     after = [evaluated_row(i < 9, True, prompt=i) for i in range(10)]
-    assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
-    old, new = before[5:], after[5:]
-    head, strict, *_, reward = comparison(summarize(old), summarize(new), compare(old, new))
+    p = {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
+    assert compare(before, after)["mcnemar_p"] == p
+    head, strict, *_, reward = comparison(*compare(before[5:], after[5:]).values())
     assert head == ["5 test questions, greedy", "before", "after", "change", "McNemar p"]
     cells = ["0.0 % (0-43)", "80.0 % (38-96)", "+80.0 pt", "0.12"]
     assert strict == ["correct in format", *cells]
     assert reward == ["r, mean", "0.00", "0.00", "+0.00"]
-    assert comparison(summarize(old), None, None)[1] == strict[:2]
+    assert comparison(*compare(before[5:]).values())[1] == strict[:2]
     with pytest.raises(ValueError, match="same rows"):
         compare(before[:1], after[1:2])
 

@@ -12,6 +12,7 @@ from support.launching import ROOT
 
 import results as script
 from recipes.common.many_runs.ledger import (
+    caveats,
     compare_run,
     expected_change,
     pages,
@@ -166,3 +167,14 @@ def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
             script.main()
         assert ended.value.code == status
         assert ("NOT as expected" in capsys.readouterr().out) is (status == 1)
+
+
+def test_one_seed_has_no_interval_over_seeds_and_another_commit_is_told(entry, tmp_path):
+    run = run_folder(tmp_path / "seed9", 9, 5)
+    assert caveats(run, entry) == []
+    record_entry([run], CONFIG, "one run", None, tmp_path / "one.json")
+    one = {**read_json(tmp_path / "one.json"), "commit": "fedcba9"}
+    seed, commit = caveats(run, one)
+    assert "another seed may well leave it" in seed and "the run of 0123456" in commit
+    page = render_page(f"{BEGIN.replace('results/', 'results/one.json')}\n{END}\n", {"one": one})
+    assert "1 seed of 10 test questions" in page and "over the questions of that seed" in page

@@ -23,12 +23,6 @@ def test_the_estimate_is_the_share_of_all_subsets_that_hold_a_right_sample(n):
         assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 1, 0), (4, 5, 1)])
-def test_what_cannot_be_estimated_is_refused(n, c, k):
-    with pytest.raises(ValueError, match=f"pass@{k} of {n} samples, {c} of them right"):
-        pass_at_k(n, c, k)
-
-
 def of_rows(*counts, n=4):
     """Rows with `n` samples, of which so many are right."""
     return [{"samples": [{"tests": i < right} for i in range(n)]} for right in counts]
@@ -77,5 +71,5 @@ def test_two_models_are_sampled_and_compared(tmp_path, capsys, monkeypatch):
     words += ["--num_eval_rows", 4, "--max_completion_length", 6, "--dtype", "float32", "--use_cpu"]
     monkeypatch.setattr(sys, "argv", [*map(str, words), "--num_train_rows", "8"])
     script.main()
-    assert "  format pass@3 " in capsys.readouterr().out
+    assert "  asked format pass@3 " in capsys.readouterr().out
     assert [len(row["sampled_completions"]) for row in read_rows(file)] == [3] * 4

@@ -12,14 +12,15 @@ import pytest
 
 from recipes.common.evaluation.evaluate import add_line
 from recipes.common.report.page import write_comparison, write_report
+from recipes.common.report.plots import COLORS, curve, panels, shares, svg
 from recipes.common.report.record import complete_card, final_table
 from recipes.common.report.verdict import figures_of
-from recipes.common.utils.run_files import write_json, write_rows
+from recipes.common.utils.run_files import read_log, write_json, write_rows
+from recipes.common.utils.stats import wilson_interval
 
 LOG = [{"step": step, "reward": step / 10} for step in range(1, 7)]
 START = {"from_step": 0, "versions": {"python": "3.11.7"}, "command": ["train"]}
 BEST = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
-CHOSEN = "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation rows."
 
 
 def user(text: str) -> list[dict]:
@@ -42,7 +43,7 @@ def generation(step: int, count: int = 4, text: str = "So {i} of step {step}") -
     )
 
 
-def evaluated(row: int, strict: bool, text: str) -> dict[str, Any]:
+def evaluated(row: int, strict: bool, text: str, **changes) -> dict[str, Any]:
     return {
         "row": row,
         "prompt": user(f"Held out {row}"),
@@ -52,13 +53,14 @@ def evaluated(row: int, strict: bool, text: str) -> dict[str, Any]:
         "truncated": False,
         "metrics": {"strict": strict, "format": True},
         "rewards": {"right_sum": 2.0 * strict, "tidy": None},
+        **changes,
     }
 
 
 def make_run(
     folder: Path, generations: list[pd.DataFrame] | None = None, after: bool = True, **config
 ) -> Path:
-    """A run of three generations and four held-out rows: won, lost, right, wrong."""
+    """A run of three generations and four test questions: won, lost, right, wrong."""
     write_json(folder / "run_config.json", {"seed": 0, **config})
     write_json(folder / "versions.json", [START])
     write_json(folder / "trainer_state.json", {"log_history": LOG})
@@ -94,9 +96,14 @@ class Words(HTMLParser):
         self.words += data
 
 
+def shown(text: str) -> str:
+    """The words of a page, with one space between them."""
+    return " ".join(Words(text).words.split())
+
+
 def rows_of(text: str, section: str) -> list[list[str]]:
     """The cells of the tables in a section of the page."""
-    part = text.split(f'<section id="{section}">')[1].split("</section>")[0]
+    part = text.split(f'<section id="{section}"')[1].split("</section>")[0]
     lines = re.findall(r"<tr>(.*?)</tr>", part, re.DOTALL)
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL) for line in lines]
 
@@ -111,25 +118,44 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
     parts = ('<p class="verdict">', "6 steps in 1.5 minutes.", '"row">correct in', "<figure>")
     places = [opening.index(part) for part in parts]
     assert places == sorted(places)
-    assert "correct in format on the test" in opening, "the metric that the held-out rows have, too"
+    assert "correct in format on the test" in opening, "the metric that the test questions have too"
     metrics = re.findall(r"<figcaption>validation: ([a-z ]+) \(", text)
     assert metrics == ["correct answer", "correct in format"], "the independent one first"
     assert re.findall(r'aria-label="(.*?)"', opening) == ["0 at step 0, 0.5 at step 6"]
-    cells = ["50.0 %\n(15-85)", "50.0 %\n(15-85)", "+0.0 pt", "1"]
+    cells = ["50.0 % (15-85)", "50.0 % (15-85)", "+0.0 pt", "1"]
     assert rows_of(text, "results")[1] == ["correct in format", *cells]
 
 
-def test_held_out_rows_are_counted_by_what_became_of_them_and_shown_with_both_texts(tmp_path):
+def test_questions_are_counted_by_what_became_of_them_and_shown_with_both_texts(tmp_path):
     text = page_of(make_run(tmp_path / "run"))
     in_format, asked = ["correct in format", *"1111"], ["asked format", *"0040"]
     assert rows_of(text, "rows")[1:] == [in_format, asked]
-    assert re.findall(r"<summary><b>row (\d)</b>", text) == ["0", "1", "2", "3"]
-    first = Words(re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1]).words
+    assert re.findall(r"<summary><b>question (\d)</b>", text) == ["0", "1", "2", "3"]
+    first = shown(re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1])
     marks = "correct in format ✓ asked format"
     outcomes = f"correct answer: 4 ✗ {marks} → ✓ {marks}"
-    before = "before ✗ correct in format ✓ asked format right_sum 0, tidy –before 0"
-    for part in ("row 0 Held out 0", outcomes, "Be brief.", before, "right_sum 2, tidy –after 0"):
+    before = "before ✗ correct in format ✓ asked format right_sum 0 tidy – before 0"
+    for part in ("question 0 Held out 0", outcomes, "Be brief.", before, "tidy – after 0"):
         assert part in first
+
+
+def test_a_metric_counts_on_the_questions_that_have_it_before_and_after(tmp_path):
+    """It gave nothing for one question before and for another one after, or for none at all."""
+    folder = make_run(tmp_path / "run")
+    for name, missing in (("before", 0), ("after", 3)):
+        rows = [evaluated(i, i > 0, name) for i in range(4)]
+        rows[missing]["metrics"] = {"strict": None} if missing else {}
+        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
+    text = page_of(folder)
+    cells = ["100.0 % (34-100) of 2", "100.0 % (34-100) of 2", "+0.0 pt", "1"]
+    assert rows_of(text, "results")[1] == ["correct in format", *cells]
+    assert rows_of(text, "rows")[1] == ["correct in format", *"0020"]
+    summary = {**figures_of(folder, None), "steps": 6, "minutes": 1.5, "hardware": "2 cores"}
+    assert "100.0 % (34-100) of 2" in final_table(folder, summary)
+    for name in ("before", "after"):
+        rows = [evaluated(i, True, name, metrics={}) for i in range(4)]
+        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
+    assert "the metric gave no row an outcome both times" in page_of(folder)
 
 
 def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
@@ -138,7 +164,7 @@ def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
     first, late = generation(1).assign(step=1), table.assign(late="x")
     text = page_of(make_run(tmp_path / "run", [first, first.assign(step=2), late]))
     assert re.findall(r"<summary>step (\d)</summary>", text) == ["1", "3"], "2 is 1 logged again"
-    assert "All 6 completions that were logged." in text
+    assert "6 completions were logged; this page shows all of them." in text
     *_, head, one, other = rows_of(text, "completions")
     columns = ["prompt", "completion", "right_sum", "tidy", "right_sum/reason", "advantage", "late"]
     assert head == columns
@@ -148,26 +174,19 @@ def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
 
 def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     folder = make_run(tmp_path / "run")
-    for name, right in (("before", 30), ("after", 70)):
-        rows = [evaluated(row, row < right, "4") for row in range(160)]
-        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
-    figures = figures_of(folder, chosen=None)
     ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "best_checkpoint": BEST}
     notes = {"stopped": "strict was no better", "voided": "25.0 % of them were left out."}
-    summary = {**figures, **ending, **notes}
+    summary = {**figures_of(folder, chosen=None), **ending, **notes}
     first, sentence, *lines = final_table(Path("run"), summary).splitlines()
     assert first == "run: 1 step in 1.5 minutes on 2 CPU cores"
     assert sentence.strip() in Words(page_of(folder)).words
-    voided, stopped, chosen, *table = lines
-    assert voided == "  25.0 % of them were left out."
-    assert stopped == "  Stopped early: strict was no better."
-    assert chosen == f"  {CHOSEN}"
-    assert table[-3:] == [
-        "  160 test questions show a change of 11.4 points or more "
-        "(80 % power, if a quarter of the rows change)",
-        "  Every row: run/evaluation",
-        "  Look at it: run/report.html   All figures: run/summary.json",
+    assert [line.strip() for line in lines[:3]] == [
+        "25.0 % of them were left out.",
+        "Stopped early: strict was no better.",
+        "The model is that of step 3, the best by correct in format: 0.25 over 4 validation rows.",
     ]
+    assert lines[-3].startswith("  4 test questions show no change, however large (80 % power")
+    assert lines[-1] == "  Look at it: run/report.html   All figures: run/summary.json"
 
 
 def test_a_folder_of_no_run_and_a_cut_file_are_refused(tmp_path):
@@ -179,7 +198,7 @@ def test_a_folder_of_no_run_and_a_cut_file_are_refused(tmp_path):
 
 
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
-ATTACK += "<!--</pre></table><b>&lt;b&gt; $title"
+ATTACK += "<!--</pre></table><b>&lt;b&gt; {{ title }}"
 
 
 def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing(tmp_path):
@@ -188,7 +207,7 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
     plain = page_of(make_run(tmp_path / "plain", [generation(1)]))
     folder = make_run(tmp_path / "run", [table], note=ATTACK, **{ATTACK: 1})
     for name, strict in (("before", False), ("after", True)):
-        row = {**evaluated(0, strict, ATTACK), "prompt": user(ATTACK), "answer": ATTACK}
+        row = evaluated(0, strict, ATTACK, prompt=user(ATTACK), answer=ATTACK)
         row["metrics"][ATTACK] = row["rewards"][ATTACK] = True
         write_rows(folder / "evaluation" / f"{name}.jsonl", [row])
     write_comparison([folder, folder], tmp_path / "both.html")
@@ -211,58 +230,112 @@ def test_markup_in_names_and_table_stays_text_in_the_model_card():
     assert card.endswith("\n```\nstrict &lt;b&gt;\n'''\n# no heading\n```\n")
 
 
-def test_a_run_that_still_trains_has_a_page_without_results(tmp_path):
-    text = page_of(make_run(tmp_path / "run", after=False))
-    assert Words(text).words.count("So 0 of step 3") == 1
-    assert "This run is not finished." in text and ">McNemar" not in text
-
-
 def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
     first = make_run(tmp_path / "first #1", beta=0.0)
     other = make_run(tmp_path / "other", beta=0.04)
     rows = [evaluated(i, True, f"other {i}") for i in (3, 4)]  # row 3 alone is in both
     write_rows(other / "evaluation" / "after.jsonl", rows)
     write_rows(other / "evaluation" / "before.jsonl", rows)
-    going_on = make_run(tmp_path / "going on", after=False)
     write_comparison([first, other], tmp_path / "both.html")
     text = (tmp_path / "both.html").read_text()
     head, *lines = rows_of(text, "results")
     assert head == ["", "first #1", "other"]
     table = {label: cells for label, *cells in lines}
     assert table["training"] == ["6 steps in 1.5 minutes."] * 2
-    both = ["50.0 % (15-85) → 50.0 % (15-85)\n+0.0 pt, p 1"]
     assert table["correct in format"] == [
-        *both,
+        "50.0 % (15-85) → 50.0 % (15-85)\n+0.0 pt, p 1",
         "100.0 % (34-100) → 100.0 % (34-100)\n+0.0 pt, p 1",
     ]
     assert rows_of(text, "settings") == [["setting", "first #1", "other"], ["beta", "0", "0.04"]]
-    assert re.findall(r"<summary><b>row (\d)</b>", text) == ["3"]
-    sides = re.findall(r"<div><p><b>(.*?)</b>.*?<pre>(.*?)</pre>", text)
+    assert re.findall(r"<summary><b>question (\d)</b>", text) == ["3"]
+    sides = re.findall(r"<div><p><b>(.*?)</b>.*?<pre>(.*?)</pre>", text, re.DOTALL)
     assert sides == [("first #1", "after 3"), ("other", "other 3")]
     assert 'href="first%20%231/report.html"' in text
-    write_comparison([first, going_on], tmp_path / "both.html")
-    table = {
-        label: cells for label, *cells in rows_of((tmp_path / "both.html").read_text(), "results")
-    }
-    assert table["training"][1] == "This run is not finished."
+
+
+def test_a_run_that_still_trains_has_a_page_without_results(tmp_path):
+    runs = [make_run(tmp_path / "done"), make_run(tmp_path / "going on", after=False)]
+    text = page_of(runs[1])
+    assert Words(text).words.count("So 0 of step 3") == 1
+    assert "This run is not finished." in text and ">McNemar" not in text
+    write_comparison(runs, tmp_path / "both.html")
+    training = rows_of((tmp_path / "both.html").read_text(), "results")[2]
+    assert training == ["training", "6 steps in 1.5 minutes.", "This run is not finished."]
+
+
+# Curves
+
+
+LOGGED = [
+    {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},
+    {"step": 3, "reward": 0.7, "rewards/a/mean": None, "completions/mean_length": float("nan")},
+]
+OTHER = [{"step": 1, "reward": 0.1, "step_rewards/b/mean": 0.1}]
+CURVE = [
+    {"step": 0, "metrics": {"strict": [True, None, False], "lenient": [True]}},
+    {"step": 4, "metrics": {"strict": [None, None, None], "lenient": []}},
+]
+
+
+def test_the_log_is_read_from_the_final_state_or_the_newest_checkpoint(tmp_path):
+    reused = {"step": 2, "loss": 0.1}  # a step that reuses a generation logs no reward
+    assert read_log(tmp_path) == []  # before the first checkpoint
+    for name, log in (("checkpoint-3", []), ("checkpoint-10", [*LOGGED, reused]), (".", LOG)):
+        write_json(tmp_path / name / "trainer_state.json", {"log_history": log})
+        assert len(read_log(tmp_path)) == len([entry for entry in log if entry != reused])
+
+
+def test_a_panel_is_drawn_of_each_key_that_any_run_logged_and_of_each_validation_metric():
+    titles = [panel.title.partition(" (")[0] for panel in panels([LOGGED, OTHER], [CURVE, []])]
+    validated = ["validation: correct answer", "validation: correct in format"]
+    logged = ["reward a", "reward b", "completion length", "KL to the reference model"]
+    assert titles == ["reward", *validated, *logged], "the verdict's metric first"
+    assert curve(LOGGED, "reward") == {1: 0.5, 3: 0.7}
+    assert curve(LOGGED, "completions/mean_length") == {1: 10.0}, "NaN is not drawn"
+    # A validation metric is a share of the rows that have it.
+    assert shares(CURVE, "strict") == ({0: 0.5}, {0: wilson_interval(1, 2)})
+
+
+def test_each_run_of_a_panel_has_the_pages_colour_and_its_words():
+    reward, lenient, *_ = panels([LOGGED, OTHER, []], [CURVE, [], []])
+    drawn = svg(reward, ["a", "b", "c"])
+    ends = "a: 0.5 at step 1, 0.7 at step 3; b: 0.1 at step 1, 0.1 at step 1; c: "
+    assert drawn.startswith("<svg") and f'aria-label="{ends}"' in drawn
+    assert "var(--run0)" in drawn and "var(--run1)" in drawn and COLORS[0] not in drawn
+    assert "http" not in drawn and drawn == svg(reward, ["a", "b", "c"])
+    flat = svg(lenient, ["a", "b", "c"])  # a band of a single step
+    assert "0%" in flat and 'aria-label="a: 1 at step 0, 1 at step 0; ' in flat
+
+
+# In a browser
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+
+
+def title_in_browser(file: Path, page: str, width: int = 1280) -> str:
+    """The title that a page has in the browser once its scripts have run."""
+    file.write_text(page)
+    words = [CHROMIUM, *FLAGS, f"--user-data-dir={file.parent}/home", f"--window-size={width},800"]
+    words += ["--dump-dom", file.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    return re.search("<title>(.*?)</title>", done.stdout)[1]
+
+
+CUT_OFF = """<body><script>onload = () => document.title = 'cut off: ' +
+    [...document.querySelectorAll('.scroll')].filter(t => t.scrollWidth > t.clientWidth).length
+</script>"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian: apt-get install chromium")
-def test_in_a_browser_the_policy_stops_a_script_that_got_onto_the_page(tmp_path):
-    text = page_of(make_run(tmp_path / "run"))
-    script = "<body><script>document.title = 'it ran'</script>"
-    shown = {}
-    for name, html in {
-        "with": text.replace("<body>", script, 1),
-        "without": re.sub("<meta http-equiv.*?>", "", text).replace("<body>", script, 1),
-    }.items():
-        (tmp_path / f"{name}.html").write_text(html)
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/home"]
-        words = [CHROMIUM, *flags, "--dump-dom", (tmp_path / f"{name}.html").as_uri()]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-        shown[name] = re.search("<title>(.*?)</title>", done.stdout)[1]
-    assert shown == {"with": "run", "without": "it ran"}
+def test_in_a_browser_no_script_runs_and_no_table_is_cut_off(tmp_path):
+    runs = [make_run(tmp_path / f"a-run-with-a-long-name-seed{seed}", note=seed) for seed in "012"]
+    write_comparison(runs, tmp_path / "three.html")
+    for page in (page_of(runs[0]), (tmp_path / "three.html").read_text()):
+        page = page.replace("<body>", CUT_OFF, 1)
+        assert "cut off" not in title_in_browser(tmp_path / "page.html", page), "by the policy"
+        page = re.sub("<meta http-equiv.*?>", "", page)
+        for width in (1280, 800):
+            assert title_in_browser(tmp_path / "page.html", page, width) == "cut off: 0"

@@ -8,12 +8,11 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from recipes.common.evaluation import scores
-from recipes.common.report import page, plots, verdict
+from recipes.common.report import plots, verdict
 from recipes.common.utils import run_files, screen, secrets, stats, tables
 from recipes.common.utils.stats import (
     bootstrap_interval,
     mcnemar_p,
-    paired_interval,
     slope_test,
     smallest_change,
     t_interval,
@@ -21,7 +20,7 @@ from recipes.common.utils.stats import (
     wilson_interval,
 )
 
-MODULES = [page, plots, run_files, scores, screen, secrets, stats, tables, verdict]
+MODULES = [plots, run_files, scores, screen, secrets, stats, tables, verdict]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -100,11 +99,6 @@ def test_how_often_a_reward_is_said_to_rise(rewards, counts):
         runs = rewards(np.random.default_rng(0).normal(scale=NOISE, size=(1000, steps)))
         rises.append(sum(slope > 0 and p < 0.05 for slope, p in map(slope_test, runs)))
     assert rises == counts
-
-
-def test_a_paired_interval_needs_rows_to_be_narrow():
-    assert paired_interval([False] * 8, [False] * 8)[1] > 0.2  # eight without a change: little
-    assert paired_interval([], []) == (-1.0, 1.0)
 
 
 def test_a_bootstrap_follows_its_seed_and_of_many_values_is_that_of_the_normal_distribution():

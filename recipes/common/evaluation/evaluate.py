@@ -149,7 +149,7 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     summary = summarize(rows)
     return {
         "step": step,
-        "metrics": outcomes(rows),
+        "metrics": {name: outcomes(rows, name) for name in metric_names(rows)},
         "by_reward": rows[0].get("by_reward", []),
         "truncated": summary["truncated"],
         "mean_length": summary["mean_length"],

@@ -33,7 +33,7 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
     """
     try:
         return measure(metric, row, text), None
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         kind, failure = type(error), hide_secrets(describe(error))
     name = getattr(metric, "__name__", type(metric).__name__)
     if (name, kind) not in _shown:
@@ -41,7 +41,7 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
         logger.warning(f"metric {name!r} failed on a completion: {failure}")
     try:
         return measure(metric, row, ""), failure
-    except (Exception, SystemExit):
+    except Exception:
         return {}, failure
 
 

@@ -7,7 +7,7 @@ import math
 from statistics import fmean
 
 from recipes.common.utils.stats import bootstrap_interval
-from recipes.common.utils.tables import points, share_and_span
+from recipes.common.utils.tables import in_words, points, share_and_span
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -18,8 +18,6 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     >>> pass_at_k(4, 1, 2)
     0.5
     """
-    if not (1 <= k <= n and 0 <= c <= n):
-        raise ValueError(f"pass@{k} of {n} samples, {c} of them right.")
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)  # exact integers until the division
 
 
@@ -29,26 +27,25 @@ def lines_of(models: dict[str, list[dict]]) -> list[str]:
     For two models each pass@k has a line with the difference, too. A sample without the metric (the
     sandbox failed) does not count in its problem's n. A problem with n < k is left out.
     """
-    samples = [draws for rows in models.values() for draws in (row["samples"] for row in rows)]
+    samples = [row["samples"] for rows in models.values() for row in rows]
     metrics = dict.fromkeys(name for draws in samples for draw in draws for name in draw)
     n, lines = len(samples[0]), []
     for metric in metrics:
         for k in [*(4**i for i in range(8) if 4**i < n), n]:
+            label = f"  {in_words(metric)} pass@{k:<4}"
             values = [[_estimate(row, metric, k) for row in rows] for rows in models.values()]
             for name, of_model in zip(models, values, strict=True):
-                known = [value for value in of_model if value is not None]
-                if known:
+                if known := [value for value in of_model if value is not None]:
                     span = share_and_span(fmean(known), bootstrap_interval(known))
-                    lines.append(f"  {metric} pass@{k:<4} {span}  {name}")
-            if len(values) == 2:
-                pairs = [pair for pair in zip(*values, strict=True) if None not in pair]
+                    lines.append(f"{label} {span}  {name}")
+            pairs = [pair for pair in zip(*values, strict=True) if None not in pair]
+            if len(values) == 2 and pairs:
                 change = [new - old for old, new in pairs]
-                if change:
-                    shown = points(fmean(change), bootstrap_interval(change))
-                    lines.append(f"  {metric} pass@{k:<4} {shown}  by problem")
+                within = points(fmean(change), bootstrap_interval(change))
+                lines.append(f"{label} {within}  by problem")
     return [*lines, "  95 %: bootstrap over the problems"]
 
 
 def _estimate(row: dict, metric: str, k: int) -> float | None:
-    known = [draw[metric] for draw in row["samples"] if metric in draw]
+    known = [draw[metric] for draw in row["samples"] if draw.get(metric) is not None]
     return pass_at_k(len(known), sum(known), k) if len(known) >= k else None

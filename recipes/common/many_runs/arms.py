@@ -18,8 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from recipes.common.evaluation.scores import metric_names, outcomes_of, paired
-from recipes.common.report.plots import plot_runs
+from recipes.common.evaluation.scores import metric_names, outcomes, paired
+from recipes.common.report.page import write_comparison
 from recipes.common.settings import options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
@@ -70,8 +70,8 @@ def run_arms(options: Namespace, words: list[str]) -> None:
     print(f"\n{options.config}\n{table}\nSaved {written}.txt and {written}.json")
     if len(options.seeds) > 1:
         starts = [run[0] for run in folders[CONFIGURED].values()]
-        plot_runs(starts, Path(f"{written}.png"))
-        print(f"Saved {written}.png")
+        write_comparison(starts, Path(f"{written}.html"))
+        print(f"Saved {written}.html")
 
 
 def read_settings(config: Path) -> dict[str, Any]:
@@ -203,11 +203,11 @@ def compare_arms(folders: dict[str, dict[int, list[Path]]]) -> pd.DataFrame:
             raise ValueError("the runs were not evaluated on the same rows in the same order")
         minutes = sum(minutes_of(folder) for folder in folders[arm][seed])
         for metric in metric_names(before[arm, seed]):
-            outcomes = paired(*(outcomes_of(rows, metric) for rows in evaluations))
-            if not outcomes[0]:  # a seed of a mixture may have no row of a task
+            trio = paired(*(outcomes(rows, metric) for rows in evaluations))
+            if not trio[0]:  # a seed of a mixture may have no row of a task
                 continue
             line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
-            lines.append({**line, **figures_of_arm(*outcomes)})
+            lines.append({**line, **figures_of_arm(*trio)})
     return pd.DataFrame(lines)
 
 

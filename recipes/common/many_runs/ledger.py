@@ -171,6 +171,19 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
     }
 
 
+def caveats(run: Path, entry: Entry) -> list[str]:
+    """Sentences on what a comparison of a run with an entry cannot say."""
+    commit, sentences = (read_json(run / SUMMARY)["commit"] or "unknown")[:7], []
+    if len(entry["seeds"]) == 1:
+        sentences.append(
+            "The entry is of one seed: the range is from drawing questions alone, and another seed "
+            "may well leave it."
+        )
+    if commit != entry["commit"][:7]:
+        sentences.append(f"The entry is of commit {entry['commit']}, the run of {commit}.")
+    return sentences
+
+
 # --- Pages
 
 
@@ -230,10 +243,11 @@ def table_of(name: str, entry: Entry) -> list[str]:
         table.append(
             [in_words(label), *shares, points(change["value"], change["interval"]), by_seed]
         )
+    over = "" if len(entry["seeds"]) > 1 else "Intervals are over the questions of that seed. "
     about = (
         f"{seeds_of(entry)} of {span(entry['n'], 0)} test questions, {entry['steps']} steps, "
-        f"{span(entry['minutes'], 1)} minutes. Commit {entry['commit']}, {entry['hardware']}; "
-        f"command: results/{name}.json."
+        f"{span(entry['minutes'], 1)} minutes. {over}Commit {entry['commit']}, "
+        f"{entry['hardware']}; command: results/{name}.json."
     )
     return [*markdown(table), "", about]
 

@@ -1,4 +1,4 @@
-"""Curves of one or several runs, as a picture and as SVG for the page.
+"""Curves of one or several runs, as SVG for the page.
 
 A logged key has a faint curve of its values and a bold curve of their moving average. A validation
 metric has its 95 % band and, dashed on a second axis, the moving average of the reward.
@@ -9,14 +9,12 @@ import html
 import io
 import math
 import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from recipes.common.evaluation.scores import independent_metric, metric_names
-from recipes.common.utils.run_files import is_reward_mean, read_config, read_log, read_validation
+from recipes.common.evaluation.scores import independent_metrics, metric_names
+from recipes.common.utils.run_files import is_reward_mean
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import in_words
 
@@ -29,7 +27,6 @@ INK, LINE = "#62666e", "#d9dbe0"  # text, grid
 STYLE = {
     "svg.fonttype": "none",  # keep text as <text>, not as paths
     "font.size": 9,
-    "axes.titlesize": 10,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
@@ -55,8 +52,7 @@ TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """One picture with a curve for each run; a run without values has an empty curve."""
 
     title: str
@@ -74,17 +70,18 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     titles |= {key: title for key, title in TITLES.items() if key in keys}
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
     for name in judged:
-        title = f"pull on {in_words(name)} (band: running interval)"
-        curves = [curve(log, f"push/{name}") for log in logs]
-        logged.append(Panel(title, curves, [band(log, f"push/{name}") for log in logs]))
+        title, key = f"pull on {in_words(name)} (band: running interval)", f"push/{name}"
+        bands = [(curve(log, f"{key}_low"), curve(log, f"{key}_high")) for log in logs]
+        spans = [
+            {step: (low[step], high[step]) for step in low if step in high} for low, high in bands
+        ]
+        logged.append(Panel(title, [curve(log, key) for log in logs], spans))
 
     rewards = [curve(log, "reward") for log in logs]
-    metrics = metric_names([line for validation in validations for line in validation])
+    metrics = metric_names(line for validation in validations for line in validation)
     validated = []
-    for metric in dict.fromkeys([independent_metric(metrics), *metrics] if metrics else []):
-        curves, spans = zip(
-            *(shares(validation, metric) for validation in validations), strict=True
-        )
+    for metric in dict.fromkeys([*independent_metrics(metrics), *metrics]):
+        curves, spans = zip(*(shares(lines, metric) for lines in validations), strict=True)
         title = f"validation: {in_words(metric)} (share, 95 % band; dashed: the reward)"
         validated.append(Panel(title, list(curves), list(spans), rewards))
     total = [Panel("reward (weighted sum)", rewards)] if "reward" in keys else []
@@ -95,12 +92,6 @@ def curve(log: Log, key: str) -> Points:
     """Step -> value of a logged key; steps without a finite value are left out."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
-
-
-def band(log: Log, key: str) -> Spans:
-    """Step -> the running interval of a push; steps without one are left out."""
-    low, high = curve(log, f"{key}_low"), curve(log, f"{key}_high")
-    return {step: (low[step], high[step]) for step in low if step in high}
 
 
 def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
@@ -117,41 +108,16 @@ def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans
     return points, spans
 
 
-def smooth(points: Points) -> Points:
+def smooth(values: pd.Series) -> pd.Series:
     """The moving average; on each side it takes a twelfth of all values, from 1 to 25.
 
     The window is centred, so that a rise is drawn where it happens, and is cut at both ends.
 
-    >>> smooth({1: 1.0, 2: 2.0, 4: 6.0})
+    >>> smooth(pd.Series({1: 1.0, 2: 2.0, 4: 6.0})).to_dict()
     {1: 1.5, 2: 3.0, 4: 4.0}
     """
-    window = 2 * min(25, max(1, len(points) // 12)) + 1
-    values = pd.Series(points, dtype=float)
-    return values.rolling(window, center=True, min_periods=1).mean().to_dict()
-
-
-def plot_runs(runs: list[Path], output: Path) -> None:
-    """Draw all panels of some run folders; `FileNotFoundError` if a folder holds no run."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    for run in runs:
-        read_config(run)  # raises if the folder holds no run
-    drawn = panels([read_log(run) for run in runs], [read_validation(run) for run in runs])
-    rows = max(1, math.ceil(len(drawn) / 2))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(11, 2.9 * rows), layout="constrained")
-        axes = figure.subplots(rows, 2, squeeze=False).flat
-        for axis, panel in zip(axes, drawn, strict=False):
-            _draw(axis, panel, [str(run) for run in runs])
-            axis.set_title(panel.title)
-        for axis in axes[len(drawn) :]:
-            axis.axis("off")
-        figure.suptitle("faint: each logged step    bold: moving average", fontsize=9)
-        if len(runs) > 1:
-            handles, names = axes[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside lower center", ncols=3)
-        figure.savefig(output, dpi=120)
+    window = 2 * min(25, max(1, len(values) // 12)) + 1
+    return values.rolling(window, center=True, min_periods=1).mean()
 
 
 def svg(panel: Panel, names: list[str]) -> str:
@@ -164,7 +130,7 @@ def svg(panel: Panel, names: list[str]) -> str:
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # no two panels share ids
         figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
-        _draw(figure.subplots(), panel, names)
+        _draw(figure.subplots(), panel)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
@@ -182,27 +148,25 @@ def svg(panel: Panel, names: list[str]) -> str:
     return drawn.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
-def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
+def _draw(axis: Any, panel: Panel) -> None:
     """Draw the curve of each run, in the run's colour."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    def line(axis: Any, points: Points, **style: Any) -> None:
-        axis.plot(list(points), list(points.values()), **style)
-
     behind = axis.twinx() if panel.rewards else None
-    for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
+    for number, points in enumerate(panel.curves):
         color = COLORS[number % len(COLORS)]
         if panel.spans and (spans := panel.spans[number]):
             low, high = zip(*spans.values(), strict=True)
             axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
+        values = pd.Series(points, dtype=float)  # drawn over its index, the steps
         if behind is None:
-            line(axis, points, color=color, alpha=0.35, linewidth=1)
-            dot = "o" if len(points) == 1 else None  # a line needs two points
-            line(axis, smooth(points), color=color, label=name, marker=dot)
+            axis.plot(values, color=color, alpha=0.35, linewidth=1)
+            # A line needs two points.
+            axis.plot(smooth(values), color=color, marker="o" if len(points) == 1 else None)
         else:
-            line(axis, points, color=color, marker="o", markersize=4)
-            reward = smooth(panel.rewards[number] if points else {})
-            line(behind, reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
+            axis.plot(values, color=color, marker="o", markersize=4)
+            reward = smooth(pd.Series(panel.rewards[number] if points else {}, dtype=float))
+            behind.plot(reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
     if behind is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")

@@ -1,4 +1,4 @@
-"""The record of a finished run: its summary, table, curves, model card and page."""
+"""The record of a finished run: its summary, table, model card and page."""
 
 from html import escape
 from pathlib import Path
@@ -9,7 +9,6 @@ from trl import GRPOTrainer
 
 from recipes.common.evaluation.scores import comparison_table
 from recipes.common.report.page import write_report
-from recipes.common.report.plots import plot_runs
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.engine import engine
@@ -18,12 +17,13 @@ from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import power_line
+from recipes.common.utils.tables import in_words
 
 
 def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> dict[str, Any]:
     """The content of summary.json, from the log and the evaluations in the run's folder.
 
-    `before`, `after` and `mcnemar_p` are None for a run without evaluation rows.
+    `before`, `after` and `mcnemar_p` are None for a run without test questions.
     """
     args, state, best, stopped = trainer.args, trainer.state, None, None
     if args.load_best_model_at_end and state.best_model_checkpoint is not None:
@@ -35,7 +35,8 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
         }
     patience = config.get("early_stopping_patience")
     if patience and state.global_step < state.max_steps:
-        stopped = f"{args.metric_for_best_model} was no better for {patience} evaluations"
+        metric = in_words((args.metric_for_best_model or "").removeprefix("validation/"))
+        stopped = f"{metric} was no better for {patience} evaluations"
     return {
         **figures_of(Path(args.output_dir), best["step"] if best else None),
         "best_checkpoint": best,
@@ -57,13 +58,12 @@ def write_card(trainer: GRPOTrainer, folder: Path, config: dict[str, Any], table
 
 
 def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
-    """Write curves, table, summary.json and the page, and print the table.
+    """Write table, summary.json and the page, and print the table.
 
-    summary.json marks the run as finished, so curves and table come first. The page reads it.
+    summary.json marks the run as finished, so the table comes first. The page reads it.
     """
-    plot_runs([folder], folder / files.CURVES)
     table = final_table(folder, summary)
-    (folder / files.TABLE).write_text(table + "\n", encoding="utf-8")
+    files.write_whole(folder / files.TABLE, table + "\n")
     files.write_json(folder / files.SUMMARY, summary)
     write_report(folder)
     track_result(trainer.args, summary, folder / files.REPORT)
@@ -82,19 +82,17 @@ def complete_card(card: str, config: dict[str, Any], table: str) -> str:
     card = card.replace("licence: license\n", "")
     card = card.replace("[None](https://huggingface.co/None)", f"{base.name} (see *Base model*)")
     card = card.replace('model="None"', f'model="{config["output_dir"]}"')
-    has_readme = (base / files.CARD).is_file()
-    about = (base / files.CARD).read_text(encoding="utf-8").strip() if has_readme else f"`{base}`"
+    about = base / files.CARD
     sources = {name: config.get(name) for name in ("dataset_name", "dataset_path", "sources")}
     sources = {name: value for name, value in sources.items() if value}
-    data = f"Rows of the recipe `{config['recipe']}`"
-    if sources:
-        data += f": {escape(str(sources), quote=False)}"
     # The Hub would render markup that names and completions in the table contain.
+    data = escape(str(sources), quote=False)
     table = escape(table, quote=False).replace("```", "'''")
     return (
-        f"{card}\n## Base model\n\n{about}\n"
-        f"\n## Data\n\n{data}. Licences: README of the repository.\n"
-        f"\n## Before and after\n\n```\n{table}\n```\n"
+        f"{card}\n## Base model\n\n"
+        f"{about.read_text(encoding='utf-8').strip() if about.is_file() else f'`{base}`'}\n"
+        f"\n## Data\n\nRows of the recipe `{config['recipe']}`: {data}. Licences: README of the "
+        f"repository.\n\n## Before and after\n\n```\n{table}\n```\n"
     )
 
 
@@ -125,17 +123,13 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     steps = f"{summary['steps']} step{'s' * (summary['steps'] != 1)}"
     lines = [
         f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",
-        f"  {summary['verdict']['sentence']}",
-        *(f"  {sentence}" for sentence in ending_of(summary)),
+        *(f"  {line}" for line in (summary["verdict"]["sentence"], *ending_of(summary))),
     ]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         lines.append(f"  {power_line(summary['after']['n'])}")
-        lines.append(f"  Every row: {folder / files.EVALUATION}")
+        lines.append(f"  Every question: {folder / files.EVALUATION}")
     else:
-        lines.append(
-            "  no evaluation rows (num_eval_rows is 0), "
-            "so nothing says whether the model got better"
-        )
+        lines.append("  No test questions (num_eval_rows is 0): nothing shows a better model.")
     report, figures = folder / files.REPORT, folder / files.SUMMARY
     return "\n".join([*lines, f"  Look at it: {report}   All figures: {figures}"])

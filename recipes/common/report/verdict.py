@@ -1,18 +1,17 @@
-"""The verdict on a run: did the reward and an independent held-out metric rise together?"""
+"""The verdict on a run: did the reward and an independent metric of the test questions rise?"""
 
-from dataclasses import asdict, dataclass
+from collections import Counter
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.common.evaluation.scores import (
-    commonest_gold,
     compare,
-    independent_metric,
     independent_metrics,
+    known,
+    metric_names,
     outcomes,
     paired,
-    summarize,
 )
 from recipes.common.report.plots import curve
 from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_log, read_validation
@@ -26,100 +25,88 @@ OPENINGS = {
     "rose together": "Reward and {metric} rose together",
     "diverged": "The reward rose and {metric} fell",
     "reward alone": "The reward rose, and no rise of {metric} is shown",
-    "accuracy fell": "{metric} fell after step {step}",
+    "accuracy fell": "{metric} fell",
     "accuracy alone": "{metric} rose, and no rise of the reward beyond drift is shown",
     "nothing moved": "No change of {metric} is shown, nor a rise of the reward beyond drift",
 }
+UNKNOWN = "Whether the model got better is not known:"
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`name`: a key of `OPENINGS` or "not known"; `sentence`: the verdict with its figures."""
 
     name: str
     sentence: str
 
 
-@dataclass(frozen=True)
-class Change:
-    """A metric's change between two evaluations: shares, McNemar's p, and the figures as text."""
-
-    amount: float  # the share afterwards minus the share before
-    p: float
-    figures: str
-
-    @property
-    def is_shown(self) -> bool:
-        return self.p < LEVEL
-
-
 def verdict(
     log: list[dict[str, Any]],
     validation: list[dict[str, Any]],
-    ends: list[dict[str, Any]] | None = None,
-    metric: str | None = None,
+    ends: list[dict[str, Any]] | None,
+    metric: str,
 ) -> Verdict:
-    """The verdict by the logged rewards and one held-out metric.
+    """The verdict by the logged rewards and one metric.
 
     `validation` are the evaluations of the validation rows, the first at step 0. `ends` are the
-    held-out rows before and after; without `ends` the first and the last validation count. Without
-    `metric` the metric is that of `independent_metric`. Three questions, each tested at 5 %:
+    test questions before and after; without `ends` the first and the last validation count. Three
+    questions, each tested at 5 %:
 
     - *Did the reward rise?* The t test of the slope of the logged rewards. Correlated steps count
       as fewer steps (`slope_test`), because a late jump of a few steps can be drift. The sentence
       gives the mean rewards of the first and the last quarter.
     - *Did the metric change?* The exact McNemar test of after against before, on the same rows. Of
       40 runs without a true change, one shows a rise and one a fall.
-    - *Did the metric fall after a better evaluation in between?* The same test of the last
+    - *Did the metric fall after a better validation in between?* The same test of the last
       validation against the best one in between. Its 5 % are divided by the number of evaluations
-      in between (Bonferroni), because the best one was picked from all of them. With `ends` such a
-      fall is only mentioned; without `ends` it decides.
+      in between (Bonferroni), because the best one was picked from all of them. Any such fall is
+      told, with what the test says of it; it decides only without `ends`.
 
     A change that is not significant counts as no change; the sentence gives its interval.
     """
     rewards = list(curve(log, "reward").values())  # no value for a step where no row was scored
-    if len(validation) < 2:
-        nothing = "no rows were evaluated before and after"
-        return Verdict("not known", f"Whether the model got better is not known: {nothing}.")
     if len(rewards) < FEWEST_STEPS:
         few = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
         return Verdict("not known", f"Whether the reward rose is not known: {few}.")
-    first, *between, last = validation
-    before, after = ends or (first, last)
-    if metric is None:
-        metric = independent_metric(name for name in first["metrics"] if name in before["metrics"])
-
+    validation = [line for line in validation if metric in line["metrics"]]
+    before, after = ends or (validation[0], validation[-1])
     slope, p_slope = slope_test(rewards)
     reward_rose = slope > 0 and p_slope < LEVEL
-    change = _change(before, after, metric)
-    rose, fell = change.is_shown and change.amount > 0, change.is_shown and change.amount < 0
-    best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
-    drop = _change(best, last, metric)
-    # If the best is no better than the first, this fall is already the change before to after.
-    was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
-    dropped = was_better and drop.amount < 0 and drop.p < LEVEL / len(between)
-    decides = dropped and ends is None
+    change, p, figures = _change(before, after, metric)
+    rose, fell = p < LEVEL and change > 0, p < LEVEL and change < 0
+
+    words, late_fall, is_chance = in_words(metric), "", True
+    between = validation[1:-1]
+    best = max(between, key=lambda line: share(line["metrics"][metric]), default=None)
+    # If the best is no better than the first, its fall is already the change before to after.
+    if best and _change(validation[0], best, metric)[0] > 0:
+        drop, p_drop, figures_of_drop = _change(best, validation[-1], metric)
+        is_chance = p_drop >= LEVEL / len(between)
+        if drop < 0:
+            late_fall = (
+                f" On the validation rows {words} was highest at step {best['step']} and lower at "
+                f"step {validation[-1]['step']}{', where this model is from' if ends else ''}: "
+                f"{figures_of_drop}{'; that may be chance' if is_chance else ''}."
+            )
     if fell and reward_rose:
         name = "diverged"
-    elif fell or decides:
+    elif fell or (late_fall and not is_chance and not ends):
         name = "accuracy fell"
     elif reward_rose:
         name = "rose together" if rose else "reward alone"
     else:
         name = "accuracy alone" if rose else "nothing moved"
 
-    words = in_words(metric)
-    label = f"{words} on the test questions"
+    label = f"{words} on the {'test questions' if ends else 'validation rows'}"
     if metric in before.get("by_reward", []):
         label += " (by the reward's own scorer)"
-    opening = OPENINGS[name].format(metric=label, step=best["step"] if decides else first["step"])
+    opening = OPENINGS[name].format(metric=label)
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
     start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
-    sentence = f"{opening[0].upper()}{opening[1:]}: reward {start:.2f} to {end:.2f}; "
-    sentence += f"{words} {change.figures}"
-    if dropped:
-        sentence += f"; the validation rows fell after step {best['step']}: {drop.figures}"
-    return Verdict(name, f"{sentence}.")
+    return Verdict(
+        name,
+        f"{opening[0].upper()}{opening[1:]}: reward {start:.2f} to {end:.2f}; "
+        f"{words} {figures}.{late_fall}",
+    )
 
 
 def verdict_of_run(
@@ -129,37 +116,32 @@ def verdict_of_run(
     after: list[dict],
     chosen: int | None = None,
 ) -> Verdict:
-    """The verdict on a run by its held-out rows and its validation curve, if it has them.
+    """The verdict on a run by its test questions and its validation curve, if it has them.
 
     Each task with its own metrics has its own sentence. If a metric rose but is not shown to beat
-    the commonest gold as every row's answer, the verdict says so: a model can learn to always say
-    yes.
-
-    `chosen` is the step of the best checkpoint, if it replaced the last one; steps after it are
-    ignored, because they did not make this model.
+    the commonest correct answer given to every question, the verdict says so: a model can learn to
+    always say yes. `chosen` is the step of the best checkpoint, if it replaced the last one; steps
+    after it are ignored, because they did not make this model.
     """
     if chosen is not None:
         log = [line for line in log if line["step"] <= chosen]
         validation = [line for line in validation if line["step"] <= chosen]
-    if not (before and after):
-        return verdict(log, validation)
-    last = max((entry["step"] for entry in log), default=0)
-    ends = [
-        {"step": step, "metrics": outcomes(rows), "by_reward": rows[0].get("by_reward", [])}
-        for step, rows in ((0, before), (last, after))
-    ]
-    held_out = ends[0]["metrics"]
-    has_curve = len(validation) > 1 and held_out.keys() & validation[0]["metrics"].keys()
-    evaluations = validation if has_curve else ends
-    names, sentences, notes = [], [], []
-    for metric in independent_metrics(m for m in evaluations[0]["metrics"] if m in held_out):
-        of_metric = verdict(log, evaluations, ends, metric)
-        names.append(of_metric.name)
-        sentences.append(of_metric.sentence)
-        if of_metric.name in ("rose together", "accuracy alone"):
+    ends = [_line(rows) for rows in (before, after)] if before and after else None
+    evaluations = ends or validation
+    if len(evaluations) < 2:
+        return Verdict("not known", f"{UNKNOWN} no rows were evaluated before and after.")
+    first, last = (evaluations[i]["metrics"] for i in (0, -1))
+    metrics = [name for name in first if name in last and paired(first[name], last[name])[0]]
+    if not metrics:
+        return Verdict("not known", f"{UNKNOWN} the metric gave no row an outcome both times.")
+    verdicts, notes = [], []
+    for metric in independent_metrics(metrics):
+        verdicts.append(verdict(log, validation, ends, metric))
+        if ends and verdicts[-1].name in ("rose together", "accuracy alone"):
             notes.append(_one_answer_sentence(after, metric))
-    unique = dict.fromkeys(sentence for sentence in [*sentences, *notes] if sentence)
-    return Verdict(", ".join(dict.fromkeys(names)), " ".join(unique))
+    sentences = [*(of_metric.sentence for of_metric in verdicts), *filter(None, notes)]
+    kinds = dict.fromkeys(of_metric.name for of_metric in verdicts)
+    return Verdict(", ".join(kinds), " ".join(dict.fromkeys(sentences)))
 
 
 def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
@@ -169,19 +151,15 @@ def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
     """
     log, validation = read_log(folder), read_validation(folder)
     before, after = read_evaluated(folder, BEFORE), read_evaluated(folder, AFTER)
-    return {
-        "verdict": asdict(verdict_of_run(log, validation, before, after, chosen)),
-        "before": summarize(before) if before else None,
-        "after": summarize(after) if after else None,
-        "mcnemar_p": compare(before, after) if after else None,
-        "voided": voided_sentence(log),
-    }
+    figures = compare(before, after) if before else dict.fromkeys(("before", "after", "mcnemar_p"))
+    of_run = verdict_of_run(log, validation, before, after, chosen)
+    return {"verdict": of_run._asdict(), **figures, "voided": left_out_sentence(log)}
 
 
-def voided_sentence(log: list[dict[str, Any]]) -> str | None:
-    """A sentence on voided completions, which taught nothing; None if the run has none.
+def left_out_sentence(log: list[dict[str, Any]]) -> str | None:
+    """A sentence on completions that were left out and taught nothing; None if there are none.
 
-    >>> voided_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
+    >>> left_out_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
     '25.0 % of the completions were left out and taught nothing: right could not score them.'
     """
     shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
@@ -196,38 +174,48 @@ def voided_sentence(log: list[dict[str, Any]]) -> str | None:
 
 
 def ending_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on voided completions, early stopping and the best checkpoint, if there are any."""
+    """Sentences on what was left out, early stopping and the best checkpoint, if there are any."""
     sentences = [run["voided"]] if run["voided"] else []
     if run.get("stopped"):
         sentences.append(f"Stopped early: {run['stopped']}.")
     if best := run.get("best_checkpoint"):
+        metric = in_words(best["metric"].removeprefix("validation/"))
         sentences.append(
-            f"The model is that of step {best['step']}, the best by {best['metric']}: "
+            f"The model is that of step {best['step']}, the best by {metric}: "
             f"{best['value']:.3g} over {best['rows']} validation rows."
         )
     return sentences
 
 
 def _one_answer_sentence(rows: list[dict[str, Any]], metric: str) -> str | None:
-    """A sentence if the metric is not shown to beat the commonest gold as every row's answer."""
-    rows = [row for row in rows if metric in row["metrics"]]
-    gold = commonest_gold(rows)
-    by_gold = [row.get("answer") == gold for row in rows]
-    by_model = [row["metrics"][metric] for row in rows]
-    is_better = sum(by_model) > sum(by_gold) and mcnemar_p(by_model, by_gold) < LEVEL
-    if gold is None or is_better:
+    """A sentence if the metric is not shown to beat the commonest answer given to every row."""
+    rows = [row for row in rows if row["metrics"].get(metric) is not None]
+    answers = Counter(
+        row["answer"] for row in rows if isinstance(row.get("answer"), str | int | float)
+    )
+    answer, count = max(answers.items(), key=lambda pair: pair[1], default=(None, 0))
+    by_answer = [row.get("answer") == answer for row in rows]
+    by_model = known(rows, metric)
+    is_better = sum(by_model) > count and mcnemar_p(by_model, by_answer) < LEVEL
+    if count < 2 or is_better:
         return None
     return (
         "The model is not shown to beat one answer given to every question: "
-        f"{in_words(metric)} {percent(mean(by_model))} against {percent(mean(by_gold))} for "
-        f"{gold!r:.60}."
+        f"{in_words(metric)} {percent(mean(by_model))} against {percent(mean(by_answer))} for "
+        f"{answer!r:.60}."
     )
 
 
-def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> Change:
-    """The change of a metric between two evaluations, on the rows that both scored."""
+def _line(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Evaluated rows in the form of a line of the validation curve."""
+    metrics = {name: outcomes(rows, name) for name in metric_names(rows)}
+    return {"metrics": metrics, "by_reward": rows[0].get("by_reward", [])}
+
+
+def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float, str]:
+    """A metric's change between two evaluations on the rows that both scored, with McNemar's p."""
     was, now = paired(old["metrics"][metric], new["metrics"][metric])
-    amount = share(now) - share(was)
-    within = points(amount, paired_interval(was, now))
+    change = share(now) - share(was)
+    within = points(change, paired_interval(was, now))
     figures = f"{percent(share(was))} to {percent(share(now))}, {within}, on {len(was)} rows"
-    return Change(amount, mcnemar_p(was, now), figures)
+    return change, mcnemar_p(was, now), figures
