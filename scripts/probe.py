@@ -5,7 +5,7 @@
 
 Minutes, not hours: N training prompts x G completions by the recipe's trainer, which takes no step;
 any argument of the recipe can be overridden. Prints what each reward gives, how many groups of an
-optimizer step will teach something, and which way each reward pushes each metric. Other rewards
+optimizer step will teach something, and which way each reward pulls each metric. Other rewards
 score the same completions, which follow from the seed. --keep LOW HIGH writes the rows that were
 solved in such a share of their completions to kept.jsonl: train on them by --only_rows.
 

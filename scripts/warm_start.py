@@ -6,7 +6,7 @@
         --model_name_or_path runs/sums-warm-start
 
 A reward that is never earned teaches nothing. Some minutes of supervised steps (TRL's SFTTrainer,
-loss on the completion alone) show the model the asked form first. The held-out rows are evaluated
+loss on the completion alone) show the model the asked form first. The test questions are evaluated
 before and after. The questions used are kept in warm_start.json: a run from this checkpoint does
 not train on them again, and is refused if it evaluates on them. One process. Other arguments go to
 the recipe.

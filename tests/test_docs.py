@@ -89,6 +89,16 @@ def test_every_script_file_option_target_and_test_that_a_page_names_is_there():
     assert missing == []
 
 
+def test_the_head_of_a_yaml_has_its_command_its_launch_file_its_hardware_and_its_minutes():
+    heads = {file: text_of(file) for file in ROOT.glob("recipes/*/*.yaml")}
+    for file, head in heads.items():
+        if file.parent.name != "presets":
+            recipe, config = f"recipes/{file.parent.name}/train.py", file.relative_to(ROOT)
+            launch = rf"accelerate_configs/\w+\.yaml .*{recipe} --config {config}"
+            assert re.search(launch, head) and "\nHardware: " in head, config
+            assert re.search("minutes|hours|not run", head, re.IGNORECASE), config
+
+
 OLD_WORDS = re.compile(
     r"\b(strict(?!=)|lenient|push|farmed|naive|arms|audit|gold|verifier|voided|held-out)\b"
 )

@@ -14,6 +14,7 @@ from recipes.common.sampling.probe import (
     figures_of,
     keep_rows,
     pushes_of_rewards,
+    report,
     score,
     verdict,
 )
@@ -47,16 +48,28 @@ def table(*groups, **columns) -> pd.DataFrame:
     ("groups", "declared", "expected"),
     [
         # a hit is the full reward, or more than 0 where none is declared
-        ([[0.5, 1.0, 0.0, 1.0]], RIGHT, {"hits": 0.5, "mean": 0.625}),
-        ([[0.5, 1.0, 0.0, 1.0]], reward("shaping"), {"hits": 0.75, "kind": "shaping"}),
-        # the deviation of the first group is that of 0 and 2, with n - 1; the second has none
-        ([[0.0, 2.0], [1.0, 1.0]], RIGHT, {"spread": 2**0.5 / 2, "without": 0.5}),
-        ([[None], [0.0, 0.0]], RIGHT, {"mean": 0.0, "failed": 0.0}),
+        ([[0.5, 1.0, 0.0, 1.0]], RIGHT, {"right": 0.5, "mean": 0.625}),
+        ([[0.5, 1.0, 0.0, 1.0]], reward(), {"right": 0.75, "kind": "verifier"}),
+        ([[0.0, 2.0], [1.0, 1.0]], RIGHT, {"useful": 1, "groups": 2}),
+        ([[None], [0.0, 0.0]], RIGHT, {"mean": 0.0, "failed": 0.0, "groups": 1}),
     ],
 )
 def test_figures_are_exact(groups, declared, expected):
-    (line,) = figures_of(table(*groups), [declared]).to_dict("records")
+    _, line = figures_of(table(*groups), [declared]).to_dict("records")
     assert {name: line[name] for name in expected} == pytest.approx(expected)
+
+
+def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
+    """Of two questions one is answered right in half of the completions, one never."""
+    scored = table([0.0, 1.0], [0.0, 0.0])
+    scored["truncated"] = [False, False, False, True]
+    figures = figures_of(scored, [RIGHT])
+    head, task, alone, *legend = report(figures, {"lenient": {"right": 0.125}}).splitlines()
+    names = "task paid by mean right useful groups cut off median tokens failed pull on correct"
+    assert head.split() == [*names.split(), "answer"]
+    assert task.split() == "math all rewards 0.25 25% 1 of 2 25% 10".split()
+    assert alone.split() == "right 0.25 25% 1 of 2 0% +0.12".split()
+    assert "only these teach" in " ".join(legend)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +81,11 @@ def test_figures_are_exact(groups, declared, expected):
         ([[0.0, 0.0]] * 4, {"useful": True}, "only the form of an answer"),  # by another reward
     ],
 )
-def test_a_verdict_has_its_reason(groups, columns, start):
-    scored = table(*groups, **columns)
-    is_enough, sentence = verdict(scored, figures_of(scored, [RIGHT]), groups_a_step=2)
+def test_a_verdict_has_its_reason_and_says_what_to_change(groups, columns, start):
+    figures = figures_of(table(*groups, **columns), [RIGHT])
+    is_enough, sentence = verdict(figures, groups_a_step=2)
     assert is_enough is start.startswith("enough") and sentence.startswith(start)
+    assert ("begin with scripts/warm_start.py" in sentence) is not is_enough
 
 
 def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model, tmp_path):

@@ -115,7 +115,7 @@ def test_a_tool_is_foreign_code(make, tmp_path):
     torch.manual_seed(5)
     assert torch.rand(1) == found[0][1]
     first, second = (rollout[1]["content"] for rollout in found[0][0][:2])
-    assert 0.0 < float(first) < 1.0 and "the tool calculate exits: no 0." in second
+    assert 0.0 < float(first) < 1.0 and "SystemExit: no 0." in second
 
 
 class Breaks:
@@ -149,22 +149,34 @@ def test_several_environments_of_trl_score_their_own_rows_and_may_be_async(make,
     assert logged["unparsed/Awaited"] == 0.0
 
 
-@pytest.mark.slow
-def test_tool_calls_are_logged_whatever_the_type_of_their_arguments(make, tmp_path):
-    trainer = make()
-    for value in ("47 + 38", 85, {"sum": 85}):
-        function = {"name": "calculate", "arguments": {"expression": value}}
-        call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-        trainer._logs["prompt"].append("47 + 38 =")
-        trainer._logs["completion"].append([call])
-        trainer._logs["advantages"].append(0.0)
-    trainer.log({"loss": 0.0})
+def test_whatever_a_reward_a_tool_and_a_model_write_the_table_of_completions_is_written(
+    make, tmp_path
+):
+    """Also where columns have one type on each rank, and several over all of them."""
+
+    def called(**function) -> dict:
+        return {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+
+    calls = [called(name="add", arguments={"a": value}) for value in ("1", 2, {"b": [3]})]
+    broken = [called(name=5), {"role": "assistant", "content": None, "tool_calls": [{"type": "x"}]}]
+    answers = [{"role": "tool", "name": 5, "content": [{"type": "text", "text": "\ud800"}]}]
+    trainer, written = make(), [*calls, *broken, *answers]
+    odd = [1.5, True, "a", 10**30, "\ud800", None]
+    trainer._logs["prompt"].extend(["47 + 38 ="] * 6)
+    trainer._logs["completion"].extend([[message] for message in written])
+    trainer._logs["advantages"].extend([0.0] * 6)
+    trainer._logs["extra"]["odd"].extend(odd)
+    trainer._logs["extra"]["bools"].extend([True, 2.5, 0, 1, 2, 3])
+    for _ in range(2):  # the same again, as at the end of a run
+        trainer.log({"loss": 0.0})
     table = read_completions(*completion_files(tmp_path))
     shown = [messages(line["completion"])[0][1] for line in table.to_pylist()]
-    assert shown == [
-        f'{{"call": "calculate", "arguments": {{"expression": {value}}}}}'
-        for value in ('"47 + 38"', "85", '{"sum": 85}')
+    assert shown[:3] == [
+        f'{{"call": "add", "arguments": {{"a": {value}}}}}' for value in ('"1"', "2", '{"b": [3]}')
     ]
+    assert '"call": "5"' in shown[3] and '"call": "unknown"' in shown[4] and "text" in shown[5]
+    assert table["odd"].to_pylist() == ["1.5", "True", "a", str(10**30), "?", None]
+    assert table["bools"].to_pylist() == ["True", "2.5", "0", "1", "2", "3"]
 
 
 # Evaluation

@@ -44,7 +44,7 @@ LORA = {
 }
 FILES = {
     *("run_config.json", "versions.json", "preflight.json", "trainer_state.json", "summary.json"),
-    *("table.txt", "curves.png", "report.html", "README.md", "model.safetensors"),
+    *("table.txt", "report.html", "README.md", "model.safetensors"),
     *("evaluation/before.jsonl", "evaluation/after.jsonl"),
     "completions/completions_00001.parquet",
 }

@@ -1,5 +1,6 @@
 """A warm start: what it trains on, what it leaves, and the questions that later runs leave out."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -46,7 +47,9 @@ def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely
     words += ["--max_completion_length", "8", "--steps", "2", "--output_dir", folder]
     words += ["--dtype", "float32", "--bf16", "true"]  # on a CPU too, as a run
     command = list(map(str, [sys.executable, ROOT / "scripts/warm_start.py", *words]))
-    assert f"Train from it: --model_name_or_path {folder}" in run(command)
+    printed = run(command)
+    assert f"Train from it: --model_name_or_path {folder}" in printed
+    assert re.search(r"step 2/2  loss [\d.]+  tokens [\d,]+  [\d.]+ s", printed)
     record = read_json(folder / WARM_START)
     assert (len(record[QUESTIONS]), record["steps"], record["model"]) == (8, 2, str(model))
     assert reference_loss(folder) < reference_loss(model)

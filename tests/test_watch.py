@@ -17,9 +17,18 @@ from transformers import TrainerState
 
 from recipes.common import trainer as our_trainer
 from recipes.common.evaluation.metrics import answer_metric
+from recipes.common.report.verdict import figures_of
 from recipes.common.training.advantages import advantages_of
+from recipes.common.training.callbacks import Clock
 from recipes.common.training.push import figures, push, pushes, running_interval
-from recipes.common.utils.run_files import read_evaluation, read_json, read_log, read_validation
+from recipes.common.utils.run_files import (
+    AFTER,
+    BEFORE,
+    read_evaluation,
+    read_json,
+    read_log,
+    read_validation,
+)
 from recipes.common.watch import Watch, watch
 
 SCRIPT = re.search(
@@ -75,7 +84,7 @@ def test_the_script_leaves_the_record_of_a_run_also_where_it_resumes(run_script,
     before, after = read_evaluation(folder)
     assert len(before) == len(after) == 6 and before[0]["metrics"].keys() >= {"strict", "lenient"}
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
-    names = ("report.html", "table.txt", "curves.png", "summary.json", "versions.json")
+    names = ("report.html", "table.txt", "summary.json", "versions.json")
     assert [name for name in names if not (folder / name).is_file()] == []
     summary = read_json(folder / "summary.json")
     assert summary["steps"] == 4 and summary["verdict"]["sentence"]
@@ -136,10 +145,25 @@ def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
     assert in_tables == pytest.approx(logged, abs=1e-5) and any(logged)
 
 
-def test_validation_rows_need_to_know_when(tmp_path):
+ROWS = [{"prompt": "?"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "metric", "validation_rows", "message"),
+    [
+        (ROWS, answer_metric, ROWS, "every eval_steps steps: set eval_steps"),
+        ([{"question": "?"}], answer_metric, None, "rows begins with {'question'.*; allowed"),
+        ({"test": ROWS}, answer_metric, None, "rows begins with 'test'; allowed: mappings with `p"),
+        (ROWS, lambda completion: {}, None, r"as metric\(row, completion\): too many positional"),
+        (ROWS, lambda row, text, gold: {}, None, "missing a required argument: 'gold'"),
+    ],
+)
+def test_what_watch_cannot_evaluate_is_refused_in_words(
+    tmp_path, rows, metric, validation_rows, message
+):
     args = trl.GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, report_to="none")
-    with pytest.raises(ValueError, match="every eval_steps steps: set eval_steps"):
-        watch(SimpleNamespace(args=args), [], answer_metric, validation_rows=[{"prompt": "?"}])
+    with pytest.raises(ValueError, match=message):
+        watch(SimpleNamespace(args=args), rows, metric, validation_rows)
 
 
 def test_with_another_trl_our_trainer_says_which_it_needs(monkeypatch):
@@ -217,15 +241,22 @@ def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
     assert not any(logged) or logged[0] == {"metrics/right": 0.5, "push/right": 1.0}
 
 
-def test_a_run_whose_metric_gives_nothing_resumes_without_the_rows_of_step_0(tmp_path):
+def test_a_run_whose_metric_gives_nothing_has_its_rows_and_a_verdict_and_resumes(
+    tmp_path, monkeypatch
+):
+    row = {"prompt": "a", "tokens": 1, "truncated": False, "rewards": {}, "metrics": {}}
+    monkeypatch.setattr("recipes.common.watch.evaluate", lambda *parts, **settings: [row])
     trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path)))
+    trainer.is_world_process_zero = lambda: True
+    watched = Watch(trainer, [{"answer": "a"}], lambda row, text: {}, None, Clock(tmp_path))
     state = TrainerState(global_step=2, is_world_process_zero=True)
-    for metric in (lambda row, text: {}, lambda row, text: row["gone"]):
-        Watch(trainer, [{"answer": "a"}], metric, None, None).on_train_begin(None, state, None)
     with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
-        Watch(trainer, [{"answer": "a"}], answer_metric, None, None).on_train_begin(
-            None, state, None
-        )
+        watched.on_train_begin(None, state, None)
+    for file in (BEFORE, AFTER):
+        watched.evaluate_held_out(file)
+    watched.on_train_begin(None, state, None)
+    assert read_evaluation(tmp_path) == ([row], [row])
+    assert "not known" in figures_of(tmp_path, None)["verdict"]["sentence"]
 
 
 RISING = [0.1 * step for step in range(12)]

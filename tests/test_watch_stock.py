@@ -128,6 +128,10 @@ def exits(row, text):
     raise SystemExit("no metric")
 
 
+def some(row, text):
+    return counted(row, text) if len(text) % 2 else {}
+
+
 def returning(value):
     return lambda row, text: value
 
@@ -150,6 +154,7 @@ SCRIPTS = {
     "a metric that exits": {"metric": exits},
     "None": {"metric": returning(None)},
     "no metric": {"metric": returning({})},
+    "a metric of some rows": {"metric": some},
     "a bare bool": {"metric": returning(True)},
     "a float": {"metric": returning({"right": 1.0})},
     "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},

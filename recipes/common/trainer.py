@@ -37,7 +37,7 @@ from recipes.common.training.completion import (
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
-from rewards.boundary import NOT_PASSED, contained
+from rewards.boundary import NOT_PASSED, as_column, contained
 from rewards.contract import Reward, at_once, reward_of
 
 NEEDED = "1.16"
@@ -380,13 +380,15 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 
     def log(self, *args, **kwargs) -> None:
-        """Log as TRL does, after tool calls are made safe for TRL's table of completions."""
-        if self.tools:
+        """Log as TRL does; first give each column of its table one type over all ranks."""
+        if self.args.log_completions:
             from recipes.common.training.tools import loggable
 
-            completions = self._logs["completion"]
-            for i, completion in enumerate(list(completions)):
-                completions[i] = loggable(completion)
+            shown = [*self._logs["extra"].values(), self._logs["completion"]]
+            for column in shown:
+                values = list(column)
+                column.clear()
+                column.extend(map(loggable, values) if column is shown[-1] else as_column(values))
         super().log(*args, **kwargs)
 
     # --- The update, and evaluation

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
 from recipes.common.data.overlap import QUESTIONS, question_digest
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
-from recipes.common.evaluation.scores import compare, comparison_table, summarize
+from recipes.common.evaluation.scores import compare, comparison_table
 from recipes.common.sampling.idle import idle_trainer
 from recipes.common.training.completion import load_tokenizer, small_logits
 from recipes.common.training.config import add_model_arguments
@@ -66,8 +67,7 @@ def warm_start(
     if before:
         files.write_rows(partial / files.BEFORE, before)
         files.write_rows(partial / files.AFTER, after)
-        p = compare(before, after)
-        table = f"{table}\n{comparison_table(summarize(before), summarize(after), p)}"
+        table = f"{table}\n{comparison_table(**compare(before, after))}"
     files.write_whole(partial / files.TABLE, table + "\n")
     record = {
         "config": str(config),
@@ -103,6 +103,19 @@ def reference_examples(recipe: Recipe, count: int) -> list[dict]:
     raise ValueError(f"--rows is {count}; {len(examples)} rows have a reference completion.")
 
 
+class StepLine(TrainerCallback):
+    """Prints a line for each step: its loss, the tokens seen so far, and its seconds."""
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.started = time.monotonic()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if logs and "loss" in logs and state.is_world_process_zero:
+            line = f"step {state.global_step}/{state.max_steps}  loss {float(logs['loss']):.3f}"
+            tokens, seconds = float(logs.get("num_tokens", 0)), time.monotonic() - self.started
+            print(f"{line}  tokens {tokens:,.0f}  {seconds:.1f} s", flush=True)
+
+
 def _train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
@@ -116,7 +129,8 @@ def _train(
         completion_only_loss=True,
         assistant_only_loss="tools" in examples[0],  # no loss on a tool's output
         max_length=None,  # nothing is cut
-        logging_steps=4,
+        logging_steps=1,
+        disable_tqdm=True,
         save_strategy="no",
         report_to="none",
         use_cpu=training["use_cpu"] or not torch.accelerator.is_available(),
@@ -135,6 +149,8 @@ def _train(
         ),
         peft_config=get_peft_config(model),
     )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(StepLine())
     with small_logits(trainer.accelerator.device):
         trainer.train()
     return trainer

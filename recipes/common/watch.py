@@ -3,7 +3,7 @@
     watch(trainer, rows, metric, validation_rows)  # before trainer.train()
 
 A callback evaluates with public functions of TRL 1.9 to 1.16. It writes these files to
-`output_dir`: `evaluation/`, `table.txt`, `curves.png`, `summary.json` and `report.html`. Every step
+`output_dir`: `evaluation/`, `table.txt`, `summary.json` and `report.html`. Every step
 logs the metric of the training completions, and its push: the direction in which their advantages
 move the metric. `train_and_save` of the recipes uses the same callback.
 
@@ -15,6 +15,7 @@ with reward models, async rewards or `multi_objective_aggregation: normalize_the
 """
 
 import functools
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -57,9 +58,24 @@ def watch(
         validation_rows: rows of the training split, evaluated every `args.eval_steps` steps.
 
     Raises:
-        ValueError: `validation_rows` is given without `eval_steps`.
+        ValueError: the rows have no prompts, the metric takes other arguments, or
+        `validation_rows` is given without `eval_steps`.
     """
     args = trainer.args
+    for name, of in (("rows", rows), ("validation_rows", validation_rows)):
+        row = next(iter(of), None) if of is not None else None
+        if row is not None and not (isinstance(row, dict) and "prompt" in row):
+            raise ValueError(
+                f"{name} begins with {row!r:.80}; allowed: mappings with `prompt` and the other "
+                "columns of the training rows. Pass them as your script prepares those."
+            )
+    try:
+        inspect.signature(metric).bind({}, "")
+    except TypeError as error:
+        raise ValueError(
+            f"the metric cannot be called as metric(row, completion): {error}. Define it with two "
+            "parameters; it returns a mapping of names to True or False."
+        ) from error
     if validation_rows is not None and args.eval_strategy == "no" and not args.eval_steps:
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
     clock = Clock(Path(args.output_dir))
@@ -94,7 +110,8 @@ class Watch(TrainerCallback):
         self.trainer, self.metric, self.clock, self.samples = trainer, metric, clock, samples
         self.is_our_trainer = hasattr(trainer, "observe")
         self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
-        self.complete = complete or functools.partial(complete_plainly, trainer)
+        own = getattr(trainer, "complete", None) if self.is_our_trainer else None
+        self.complete = complete or own or functools.partial(complete_plainly, trainer)
         self.metric_steps, self.next_step = metric_steps, 0
         self.folder, self.warned = Path(trainer.args.output_dir), set()
 
@@ -112,8 +129,6 @@ class Watch(TrainerCallback):
             self.evaluate_held_out(files.BEFORE)
             self.evaluate_validation()
         elif is_main and self.rows and not (self.folder / files.BEFORE).is_file():
-            if not measure_or_fail(self.metric, self.rows[0], "")[0]:
-                return  # a metric that gives nothing: no rows were written before training
             raise ValueError(
                 f"{self.folder / files.BEFORE} is missing: training resumes at step {step}, and "
                 "the model of step 0 was not evaluated. Train from step 0, with `watch`."
@@ -136,7 +151,7 @@ class Watch(TrainerCallback):
         self.evaluate_held_out(files.AFTER)
 
     def evaluate_held_out(self, file: str) -> None:
-        """Write the evaluated held-out rows, unless the metric gives nothing for any of them."""
+        """Evaluate the held-out rows, and write them with their completions and metrics."""
         if not self.rows:
             return
         with self.clock("before and after"):
@@ -149,13 +164,10 @@ class Watch(TrainerCallback):
                 complete=self.complete,
                 with_rewards=self.is_our_trainer,
             )
-        is_main = self.trainer.is_world_process_zero()
-        if not any(row["metrics"] for row in evaluated):
-            self.rows = []
-            if is_main:
-                print("warning: the metric gives nothing for any test question.", flush=True)
-        elif is_main:
+        if self.trainer.is_world_process_zero():
             files.write_rows(self.folder / file, evaluated)
+            if not any(row["metrics"] for row in evaluated):
+                print("warning: the metric gives nothing for any test question.", flush=True)
             if file == files.BEFORE:
                 print(comparison_table(summarize(evaluated), None, None), flush=True)
 

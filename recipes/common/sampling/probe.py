@@ -2,7 +2,7 @@
 
 The trainer completes and scores some prompts as in training, but does not train. GRPO learns from
 differences within a group. A group is useful if its completions differ in total reward by more than
-rounding (after voids and gates, without control rewards), or in their step rewards. With
+rounding (after failures and gates, without control rewards), or in their step rewards. With
 `mask_truncated_completions` at least one completion must not be truncated, too.
 
 Not covered: how fast and how long the model learns, and whether it learns the task: a lucky guess
@@ -10,7 +10,6 @@ counts as a right answer.
 """
 
 import random
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from recipes.common.checks.rewards_on_rows import check_columns, check_settings
 from recipes.common.data.recipe import load_recipe
 from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric, measure_or_fail
+from recipes.common.evaluation.scores import independent_metrics
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.advantages import advantages_of, has_spread, is_correct
@@ -30,7 +30,7 @@ from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
-from recipes.common.utils.tables import format_table, in_words, percent
+from recipes.common.utils.tables import format_table, in_words
 from rewards import Reward
 from rewards.contract import total
 from rewards.text import completion_text
@@ -38,6 +38,17 @@ from rewards.text import completion_text
 ROWS, COMPLETIONS, KEPT = "rows.jsonl", "completions.jsonl", "kept.jsonl"
 USEFUL_A_STEP = 0.5  # with fewer useful groups, most optimizer steps have nothing to learn from
 ENOUGH_GROUPS = 4  # a task with fewer groups may have no useful group by chance
+ALL = "all rewards"
+ADVICE = (
+    "Where little is right, take easier questions (--keep 0.1 0.9) or begin with "
+    "scripts/warm_start.py; where almost all is, harder ones; where much is cut off, raise "
+    "max_completion_length. A larger num_generations makes more groups useful."
+)
+LEGEND = """\
+  right: completions with the full correctness reward. useful groups: prompts whose completions
+  are not all paid alike; only these teach. median tokens: of completions that were not cut off.
+  failed: completions that a reward could not score. pull: training on this reward alone raises (+)
+  or lowers (-) it."""
 
 
 def probe(
@@ -54,33 +65,35 @@ def probe(
     The options are those of scripts/probe.py. Raises ValueError with all problems, one a line.
     """
     recipe = load_recipe(config, overrides)
-    training, metric, rewards = recipe.args.training, recipe.module.metric, recipe.rewards
+    training, rewards = recipe.args.training, recipe.rewards
     rows = first_rows(recipe.train_rows)
-    at_once = completions_of_a_call(training, num_processes)
-    check(training, rewards, rows, at_once)
+    group = completions or training["num_generations"]
+    batch_size = group * max(1, training["per_device_train_batch_size"] // group)
+    check(training, rewards, rows, batch_size)
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
-    group = completions or training["num_generations"]
-    batch_size = group * max(1, at_once // group)  # whole groups, about `at_once` completions
-    samples = draw(trainer, rows, group, batch_size)
+    drawn = sample(trainer, rows, group, batch_size)
+    kept = ("completion", "token_ids", "tokens", "truncated")
+    samples = [
+        {"row": number, **{name: getattr(rollout, name) for name in kept}}
+        for number, rollouts in enumerate(drawn)
+        for rollout in rollouts
+    ]
     # Written before scoring, so that the samples survive a reward that raises.
     write_rows(output / ROWS, rows)
     write_rows(output / COMPLETIONS, samples)
     scored = score(trainer, rewards, rows, samples, batch_size)
     step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    groups_a_step = step * num_processes / training["num_generations"]
     figures = figures_of(scored, rewards)
-    is_enough, sentence = verdict(scored, figures, groups_a_step)
-    pushed = pushes_of_rewards(metric, rows, samples, scored, rewards)
-    print(f"Probe of {config}: {len(rows)} prompts, {len(samples)} completions")
-    print(report(scored, figures, pushed, training["max_completion_length"]))
-    print(sentence, flush=True)
+    is_enough, sentence = verdict(figures, step * num_processes / training["num_generations"])
+    pushed = pushes_of_rewards(recipe.module.metric, rows, samples, scored, rewards)
+    print(f"\n{config} before training: {len(rows)} prompts, {group} completions of each")
+    print(f"{report(figures, pushed)}\n{sentence}", flush=True)
     if keep:
         print(keep_rows(scored, rows, keep, output / KEPT))
     record = {
         "enough": is_enough,
         "verdict": sentence,
-        "groups_a_step": groups_a_step,
         "rewards": figures.replace({np.nan: None}).to_dict("records"),
         "push": pushed,
         "config": str(config),
@@ -91,7 +104,7 @@ def probe(
 
 
 def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_once: int) -> None:
-    """Check rows and rewards as preflight does, then prepare the rewards.
+    """Check rows and rewards as preflight does, then prepare rewards for `at_once` completions.
 
     Raises ValueError with all problems, one a line.
     """
@@ -114,32 +127,6 @@ def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_
             reward.prepare(at_once, training["reward_timeout_s"])
 
 
-def completions_of_a_call(training: dict[str, Any], processes: int) -> int:
-    """How many completions TRL passes to a reward in one call, on each rank."""
-    if training["generation_batch_size"]:
-        return -(-training["generation_batch_size"] // processes)
-    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
-    return training["per_device_train_batch_size"] * steps
-
-
-def draw(trainer: GRPOTrainer, rows: list[dict], group: int, batch_size: int) -> list[dict]:
-    """Complete each row `group` times; return one mapping for each completion, row by row."""
-    return [
-        {
-            "row": number,
-            "completion": rollout.completion,
-            "token_ids": rollout.token_ids,
-            "tokens": rollout.tokens,
-            "truncated": rollout.truncated,
-        }
-        for number, rollouts in enumerate(sample(trainer, rows, group, batch_size))
-        for rollout in rollouts
-    ]
-
-
-# --- Scores: one line for each completion
-
-
 def score(
     trainer: GRPOTrainer,
     rewards: list[Reward],
@@ -150,56 +137,47 @@ def score(
     """Score the completions with the trainer, in batches of whole groups; one line for each.
 
     Columns: row, task, tokens, truncated, each reward (NaN if it gives none), total, right (NaN if
-    no verifier scored), useful (of the group), and failed (the names of the rewards that failed).
+    no correctness reward scored), useful (of the group), and failed (names of rewards).
     """
     # The group size of a trainer that does not train.
     trainer.num_generations_eval = len(samples) // len(rows)
     controls = [reward.name for reward in rewards if reward.kind == "control"]
     for i, name in enumerate(trainer.reward_func_names):  # a control reward must not add spread
         trainer.reward_weights[i] *= name not in controls
-    verifiers = [reward for reward in rewards if reward.kind == "verifier"]
     parts = []
     for start in tqdm(range(0, len(samples), batch_size), desc="scoring"):
-        parts.append(_score_batch(trainer, verifiers, rows, samples[start : start + batch_size]))
+        batch = samples[start : start + batch_size]
+        of_row = [rows[line["row"]] for line in batch]
+        prompts = [row["prompt"] for row in of_row]
+        completions, ids = ([line[key] for line in batch] for key in ("completion", "token_ids"))
+        scores = trainer.score(of_row, prompts, completions, ids)
+        frame = pd.DataFrame(scores.rewards_CR.tolist(), columns=trainer.reward_func_names)
+        frame["total"] = (frame * trainer.reward_weights.tolist()).sum(axis="columns", min_count=1)
+        frame["failed"] = [
+            [name for name, graded in scores.graded.items() if graded.outcomes[i] in FAILURES]
+            for i in range(len(batch))
+        ]
+        for guard in trainer.steps.guards:
+            amounts_c = scores.graded[guard.name].amounts
+            frame[guard.name] = [
+                np.nan if failed else total(steps)
+                for steps, failed in zip(amounts_c, frame["failed"], strict=True)
+            ]
+        # Step rewards that are equal within their group were normalised to 0.
+        steps_c = scores.steps or [[]] * len(batch)
+        frame["steps_differ"] = [any(amount for _, amount in steps) for steps in steps_c]
+        frame["useful"] = scores.teaches_C.tolist()
+        frame["task"] = [row["task"] for row in of_row]
+        parts.append(frame)
     scored = pd.concat(parts, ignore_index=True)
+    scored = scored.join(pd.DataFrame(samples)[["row", "tokens", "truncated"]])
+    hits = [hits_of(scored[of.name], of) for of in rewards if of.kind == "verifier"]
+    scored["right"] = pd.concat(hits, axis="columns").min(axis="columns") if hits else np.nan
     in_group = scored.groupby("row")
     scored["useful"] |= in_group["steps_differ"].transform("any")
     if trainer.args.mask_truncated_completions:
         scored["useful"] &= ~in_group["truncated"].transform("all")
-    return scored.drop(columns="steps_differ")
-
-
-def _score_batch(
-    trainer: GRPOTrainer, verifiers: list[Reward], rows: list[dict], batch: list[dict]
-) -> pd.DataFrame:
-    of_row = [rows[line["row"]] for line in batch]
-    prompts, completions = [row["prompt"] for row in of_row], [line["completion"] for line in batch]
-    scores = trainer.score(of_row, prompts, completions, [line["token_ids"] for line in batch])
-    frame = pd.DataFrame(batch)[["row", "tokens", "truncated"]]
-    frame["task"] = [row["task"] for row in of_row]
-    frame["failed"] = [
-        [name for name, graded in scores.graded.items() if graded.outcomes[i] in FAILURES]
-        for i in range(len(batch))
-    ]
-    amounts = pd.DataFrame(scores.rewards_CR.tolist(), columns=trainer.reward_func_names)
-    frame[amounts.columns] = amounts
-    weighted = amounts * trainer.reward_weights.tolist()
-    frame["total"] = weighted.sum(axis="columns", min_count=1)
-    hits = pd.DataFrame(
-        {reward.name: hits_of(amounts[reward.name], reward) for reward in verifiers}
-    )
-    frame["right"] = hits.min(axis="columns") if verifiers else np.nan
-    frame["useful"] = scores.teaches_C.tolist()
-    for guard in trainer.steps.guards:
-        amounts_c = scores.graded[guard.name].amounts
-        frame[guard.name] = [
-            np.nan if failed else total(steps)
-            for steps, failed in zip(amounts_c, frame["failed"], strict=True)
-        ]
-    # Step rewards that are equal within their group were normalised to 0.
-    steps_c = scores.steps or [[]] * len(batch)
-    frame["steps_differ"] = [any(amount for _, amount in steps) for steps in steps_c]
-    return frame
+    return scored
 
 
 def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
@@ -211,82 +189,97 @@ def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
 
 
 def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
-    """One line for each task and each reward that scored rows of the task.
+    """For each task a line of all rewards together, then one of each reward alone.
 
-    `spread` is the mean standard deviation within a group (with n - 1, as in TRL). `without` is the
-    share of groups whose completions all have the same reward.
+    `useful` is the number of groups whose completions are not all paid alike, of `groups` that were
+    scored; `right` the share of full correctness rewards.
     """
-    lines = []
-    for (task, of_task), reward in product(scored.groupby("task"), rewards):
-        amounts = of_task[reward.name].dropna()
-        failed = np.mean([reward.name in names for names in of_task["failed"]])
-        if amounts.empty and not failed:  # a reward of other tasks
-            continue
-        groups = amounts.groupby(of_task["row"])
-        differ = groups.agg(has_spread).astype(bool)
+    lines: list[dict[str, Any]] = []
+    for task, of_task in scored.groupby("task"):
+        useful = of_task.groupby("row")["useful"].first()
         lines.append(
             {
                 "task": task,
-                "reward": reward.name,
-                "kind": reward.kind,
-                "mean": amounts.mean(),
-                "hits": hits_of(amounts, reward).mean(),
-                "spread": groups.std().where(differ, 0.0).mean(),
-                "without": 1.0 - differ.mean(),
-                "failed": failed,
+                "reward": ALL,
+                "mean": of_task["total"].mean(),
+                "right": of_task["right"].astype(float).mean(),
+                "useful": useful.sum(),
+                "groups": len(useful),
+                "cut_off": of_task["truncated"].mean(),
+                "median_tokens": of_task[~of_task["truncated"]]["tokens"].median(),
             }
         )
+        for reward in rewards:
+            amounts = of_task[reward.name].dropna()
+            failed = np.mean([reward.name in names for names in of_task["failed"]])
+            if amounts.empty and not failed:  # a reward of other tasks
+                continue
+            useful = amounts.groupby(of_task["row"]).agg(has_spread).astype(bool)
+            is_verifier = reward.kind == "verifier"
+            lines.append(
+                {
+                    "task": task,
+                    "reward": reward.name,
+                    "kind": reward.kind,
+                    "mean": amounts.mean(),
+                    "right": hits_of(amounts, reward).mean() if is_verifier else np.nan,
+                    "useful": useful.sum(),
+                    "groups": len(useful),
+                    "failed": failed,
+                }
+            )
     return pd.DataFrame(lines)
 
 
-def verdict(scored: pd.DataFrame, figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
-    """Whether there is enough to learn from, and a sentence that says why."""
-    groups = scored.drop_duplicates("row")
-    by_task = groups.groupby("task")["useful"].agg(["size", "sum"])
-    seen = by_task[by_task["size"] >= ENOUGH_GROUPS]
-    barren = ", ".join(seen.index[seen["sum"] == 0])
-    if barren:
-        return False, f"nothing to learn from: all completions of a prompt of {barren} score alike"
-    low, high = wilson_interval(groups["useful"].sum(), len(groups))
-    expected = groups_a_step * groups["useful"].mean()
+def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
+    """Whether there is enough to learn from, and a sentence that says why and what to change."""
+    tasks = figures[figures["reward"] == ALL]
+    useful, groups = tasks["useful"].sum(), tasks["groups"].sum()
+    low, high = wilson_interval(useful, groups)
+    expected = groups_a_step * useful / groups
     words = (
         f"{expected:.2g} useful groups are expected in an optimizer step of {groups_a_step:g} "
         f"(95 %: {groups_a_step * low:.2g} to {groups_a_step * high:.2g})"
     )
-    if expected < USEFUL_A_STEP:
-        return False, f"too little to learn from: {words}, at least {USEFUL_A_STEP:g} are needed"
-    answers = figures[figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(seen.index)]
-    alike = answers.groupby("task")["without"].min() == 1.0
-    if alike.any():
-        tasks = ", ".join(alike.index[alike])
-        return (
-            False,
-            f"only the form of an answer: no correctness reward tells completions of {tasks} apart",
-        )
-    return True, f"enough to learn from: {words}"
+    seen = tasks[tasks["groups"] >= ENOUGH_GROUPS]
+    answers = figures[
+        figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(seen["task"])
+    ]
+    most = answers.groupby("task")["useful"].max()
+    if barren := ", ".join(seen[seen["useful"] == 0]["task"]):
+        problem = f"nothing to learn from: all completions of a prompt of {barren} score alike"
+    elif expected < USEFUL_A_STEP:
+        problem = f"too little to learn from: {words}, at least {USEFUL_A_STEP:g} are needed"
+    elif alike := ", ".join(most.index[most == 0]):
+        no_answer = f"no correctness reward tells completions of {alike} apart"
+        problem = f"only the form of an answer: {no_answer}"
+    else:
+        return True, f"enough to learn from: {words}"
+    return False, f"{problem}. {ADVICE}"
 
 
-def report(
-    scored: pd.DataFrame, figures: pd.DataFrame, pushed: dict[str, dict[str, float]], limit: int
-) -> str:
-    """The table of tasks and rewards; below it useful groups, truncation and pushes."""
-    shown = figures.rename(columns={"without": "groups without"})
-    for column in ("hits", "groups without", "failed"):
-        shown[column] = shown[column].map(percent)
-    for column in ("mean", "spread"):
-        shown[column] = shown[column].map("{:.3f}".format)
-    lines = [format_table(shown.to_dict("records"))]
-    for task, of_task in scored.groupby("task"):
-        groups = of_task.drop_duplicates("row")["useful"]
-        lines.append(
-            f"  {task}: {groups.sum()} of {len(groups)} groups useful; "
-            f"{percent(of_task['truncated'].mean())} cut off at {limit} tokens, the median of the "
-            f"others {of_task[~of_task['truncated']]['tokens'].median():g}"
-        )
-    for metric, by_reward in pushed.items():
-        words = ", ".join(f"{name} {value:+.2f}" for name, value in by_reward.items())
-        lines.append(f"  Pull on {in_words(metric)} by each reward alone: {words}")
-    return "\n".join(lines)
+def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
+    """The figures as a table, and what its columns are."""
+
+    def shown(values: pd.Series, form: str) -> list[str]:
+        return ["" if pd.isna(value) else form.format(value) for value in values]
+
+    table = pd.DataFrame(
+        {
+            "task": figures["task"].where(figures["reward"] == ALL, ""),
+            "paid by": figures["reward"],
+            "mean": shown(figures["mean"], "{:.2f}"),
+            "right": shown(figures["right"], "{:.0%}"),
+            "useful groups": map("{} of {}".format, figures["useful"], figures["groups"]),
+            "cut off": shown(figures["cut_off"], "{:.0%}"),
+            "median tokens": shown(figures["median_tokens"], "{:g}"),
+            "failed": shown(figures["failed"], "{:.0%}"),
+        }
+    )
+    for metric in independent_metrics(pushed):
+        pulls = figures["reward"].map(pushed[metric])
+        table[f"pull on {in_words(metric)}"] = shown(pulls, "{:+.2f}")
+    return f"{format_table(table.to_dict('records'))}\n{LEGEND}"
 
 
 def pushes_of_rewards(
@@ -313,7 +306,7 @@ def pushes_of_rewards(
 def keep_rows(scored: pd.DataFrame, rows: list[dict], keep: tuple[float, float], file: Path) -> str:
     """Write the rows whose share of right completions lies in `keep`; return what to print.
 
-    The file is for `--only_rows`. A row that no verifier scored is kept.
+    The file is for `--only_rows`. A row that no correctness reward scored is kept.
     """
     rates = scored.groupby("row")["right"].mean()
     solved = rates.index[rates.isna() | rates.between(*keep)]

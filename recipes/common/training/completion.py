@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from transformers import AutoProcessor, GenerationConfig
-from trl import GRPOTrainer, maybe_apply_chat_template
+from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer import utils as trl_utils
 
@@ -132,17 +132,14 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
     """TRL's loop of tool calls, in which the tools are foreign code (see `rewards/boundary.py`).
 
     A tool that is not async gets copies and random numbers by step and place of the call; a process
-    that it forks ends with the call. A tool that exits has failed, as with any exception.
+    that it forks ends with the call. TRL tells the model what a tool raised.
     """
     calls = itertools.count()
 
     def contain(name: str, tool: Callable) -> Callable:
         def call(**values: Any) -> Any:
             with contained(name, trainer.state.global_step, next(calls), values):
-                try:
-                    return tool(**copy.deepcopy(values))
-                except SystemExit as error:
-                    raise RuntimeError(f"the tool {name} exits: {error}") from error
+                return tool(**copy.deepcopy(values))
 
         return call
 
@@ -154,25 +151,34 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
         return GRPOTrainer._tool_call_loop(trainer, *arguments)
 
 
-def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
-    """What TRL's `_tokenize_prompts` returns, for prompts whose last message begins the answer.
+def is_begun(prompt: str | list[dict]) -> bool:
+    """Whether the last message of a prompt begins the answer: the model goes on with it."""
+    return not isinstance(prompt, str) and prompt[-1]["role"] == "assistant"
 
-    That message of the assistant stays open, and the model goes on with it. None: other prompts.
+
+def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
+    """What TRL's `_tokenize_prompts` returns, where a prompt begins the answer; else None.
+
+    The message that begins it stays open. A batch may hold other prompts as well.
     """
-    if isinstance(prompts[0], str) or prompts[0][-1]["role"] != "assistant":
+    if not any(map(is_begun, prompts)):
         return None
     if trainer.steps.guards or trainer.tools:
         raise ValueError(
             "a prompt ends in a message of the assistant; leave it out with step rewards or tools."
         )
-    tokenized = trainer.processing_class.apply_chat_template(
-        conversation=prompts,
-        chat_template=trainer.chat_template,
-        continue_final_message=True,
-        return_dict=True,
-        **trainer.chat_template_kwargs,
-    )
-    return tokenized["input_ids"], None, {}  # no images
+    ids = []
+    for prompt in prompts:
+        opening = {"continue_final_message" if is_begun(prompt) else "add_generation_prompt": True}
+        tokenized = trainer.processing_class.apply_chat_template(
+            conversation=prompt,
+            chat_template=trainer.chat_template,
+            return_dict=True,
+            **opening,
+            **trainer.chat_template_kwargs,
+        )
+        ids.append(tokenized["input_ids"])
+    return ids, None, {}  # no images
 
 
 def begin_answers(prompts: list, generated: tuple) -> tuple:
@@ -182,7 +188,7 @@ def begin_answers(prompts: list, generated: tuple) -> tuple:
     writes "4", and rewards and metrics read the completion "It is 4".
     """
     for prompt, completion in zip(prompts, generated[3], strict=True):  # [3]: the completions
-        if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
+        if is_begun(prompt):
             completion[0]["content"] = prompt[-1]["content"] + (completion[0]["content"] or "")
     return generated
 
@@ -197,13 +203,13 @@ def complete_plainly(
     """
     args, processor = trainer.args, trainer.processing_class
     tokenizer = getattr(processor, "tokenizer", processor)
-    kwargs = args.chat_template_kwargs or {}
-    templated = [
-        maybe_apply_chat_template({"prompt": row["prompt"]}, processor, **kwargs) for row in rows
-    ]
     is_plain = isinstance(rows[0]["prompt"], str)
+    texts = [row["prompt"] for row in rows]
+    if not is_plain:
+        kwargs = {"add_generation_prompt": True, **(args.chat_template_kwargs or {})}
+        texts = processor.apply_chat_template(texts, tokenize=False, **kwargs)
     prompts = tokenizer(
-        [example["prompt"] for example in templated],
+        texts,
         padding=True,
         padding_side="left",
         add_special_tokens=is_plain,  # a chat template adds them itself

@@ -6,14 +6,16 @@ A tool is a function that the model may call. An environment, one for each compl
 chat template describes the tools from these.
 """
 
+import contextlib
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recipes.common.training.completion import load_tokenizer
-from recipes.common.utils.run_files import arguments_text
+from rewards.boundary import as_text
 from rewards.contract import AsyncReward, Reward, answer_of, at_once, reward_of
 from rewards.loading import find_object
 
@@ -121,25 +123,32 @@ def check_tool_template(tokenizer: Any) -> None:
 
 
 def loggable(completion: str | list[dict]) -> str | list[dict]:
-    """Return the completion with the arguments of its tool calls as JSON text.
+    """Return the completion with every value of its messages as text, but for the list of calls.
 
-    TRL's table of completions is a parquet file. A parquet column has one type, but a model may
-    call a tool once with a number and once with a mapping.
+    TRL's table of completions is a parquet file, whose columns have one type. A model may call a
+    tool once with a number and once with a mapping, and a tool may answer with a list.
     """
 
-    def as_text(call: dict) -> dict:
-        if "function" not in call:  # TRL answers such a call with an error
-            return call
-        return {**call, "function": {**call["function"], "arguments": arguments_text(call)}}
+    def call_as_text(call: Any) -> dict:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):  # TRL answers such a call with an error
+            function = {"name": "unknown", "arguments": call}
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            with contextlib.suppress(ValueError):  # text that was written here at an earlier log
+                arguments = json.loads(arguments)
+        if not isinstance(arguments, dict):  # TRL prints the names and values of a mapping
+            arguments = {"arguments": arguments}
+        text = json.dumps(arguments, default=as_text)
+        return {"function": {"name": as_text(function.get("name")), "arguments": text}}
 
-    if isinstance(completion, str):
-        return completion
-    return [
-        {**message, "tool_calls": [as_text(call) for call in message["tool_calls"]]}
-        if message.get("tool_calls")
-        else message
-        for message in completion
-    ]
+    def message_as_text(message: dict) -> dict:
+        texts = {name: value and as_text(value) for name, value in message.items()}
+        if calls := message.get("tool_calls"):
+            texts["tool_calls"] = [call_as_text(call) for call in calls]
+        return texts
+
+    return completion if isinstance(completion, str) else list(map(message_as_text, completion))
 
 
 # --- The reward of an environment
