@@ -16,7 +16,6 @@ from recipes.common.data.split import is_held_out
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from recipes.number_count.samples import show_samples
 from rewards.rows import read_jsonl, with_keys
 from rewards.number_count import count_whole_numbers, score_number_count
 from rewards.small import word_share
@@ -115,8 +114,7 @@ def main() -> None:
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )
-    if train_and_save(trainer, run, metric) and run.recipe.num_eval_rows:
-        print(show_samples(Path(run.training.output_dir)))
+    train_and_save(trainer, run, metric)  # evaluate, train, evaluate again, write the report
 
 
 if __name__ == "__main__":
