@@ -11,6 +11,8 @@ PROGRESS := awk '/^Collecting/ {printf "\r  %d packages found", ++n; fflush()} \
 
 # Threads that spin while they wait make a busy machine many times slower.
 export OMP_WAIT_POLICY ?= passive
+# Containers often set it: each process would then compile torch and transformers anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 QUICKSTART := recipes/arithmetic/quickstart.yaml
 FINISHED := runs/quickstart/summary.json
