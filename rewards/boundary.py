@@ -163,16 +163,20 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None or not _is_main_thread():
         yield
         return
+    is_inside = True
 
     def end(number: int, frame: Any) -> None:
-        raise OutOfTime
+        if is_inside:  # an alarm that comes later must not end what follows the block
+            raise OutOfTime
 
     handler = signal.signal(signal.SIGALRM, end)
-    timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 0.2)
+    timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)
     try:
-        yield
+        try:
+            yield
+        finally:
+            is_inside = False
     except OutOfTime as error:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         late = TimeoutError(f"no answer after {seconds:.3g} s")
         raise late.with_traceback(error.__traceback__) from None
     finally:

@@ -415,7 +415,7 @@ def test_no_trick_ends_the_cheat_test_of_any_form_of_reward_nor_outlasts_its_lim
         "function": function, "async": later, "class": Scorer(), "async class": Later(),
         "partial": functools.partial(column, factor=2), "column": column,
     }  # fmt: skip
-    cheats = try_tricks(reward_of(forms[form]), make_rows("18", "7"), tagged, limit_s=2.0)
+    cheats = try_tricks(reward_of(forms[form]), make_rows("18", "7"), tagged, limit_s=1.0)
     assert cheats.failed.keys() == {"empty", "refusal"} and cheats.ungraded == ["one letter"]
     assert cheats.failed["empty"].startswith("TimeoutError: no answer after ")
     assert "(test_audit.py, line " in cheats.failed["empty"]
