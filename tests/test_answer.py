@@ -156,7 +156,7 @@ DENIES_IT = [
 DENIES_ANOTHER = [
     "17 is wrong.", "It is not 17.", "That is not a lot.", "It is never easy.", "Is it wrong? No.",
     "That is not wrong.", "No other number is right.", "It would be wrong to add 2.",
-    "Some say 17. That is wrong.", "That isn't more than the 20 eggs.", "There is no doubt.",
+    "That isn't more than the 20 eggs.", "There is no doubt.",
 ]  # fmt: skip
 
 
