@@ -35,28 +35,26 @@ _SPELLINGS = {
     r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\frac": "dfrac tfrac cfrac",
     r"\binom": "dbinom tbinom", " and ": "land wedge", " or ": "lor vee",
 }  # fmt: skip
+_OPERATORS = {"**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
-)
-NUMBER_WORDS = {word: i for i, word in enumerate(_ONES.split())}
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-for _i, _ten in enumerate(_TENS.split(), start=2):
+).split()
+NUMBER_WORDS = {word: i for i, word in enumerate(_ONES)}
+for _i, _ten in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2):
     NUMBER_WORDS[_ten] = 10 * _i
-    NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES.split()[:10])}
+    NUMBER_WORDS |= {f"{_ten}-{_ONES[j]}": 10 * _i + j for j in range(10)}
 _REWRITES = [  # rewrites to one spelling, applied in this order
     # Size, colour and font do not change the value.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)(?![A-Za-z])\s?", ""),
     (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
-    (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
+    (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^|\d\s*\}))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
     (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda word: str(NUMBER_WORDS[word[1]])),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
-    (r"\\text\{\s*(?:negative|minus)\s*\}", "-"),
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
-    (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
     # Spellings of keyboards: √16, infinity, and U between two intervals.
@@ -76,10 +74,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
         lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} ",
     ),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
-    (r"\*\*", "^"),
-    (r"<=", r"\\le "),
-    (r">=", r"\\ge "),
-    (r"!=|\\not\s*=", r"\\ne "),
+    (r"\*\*|<=|>=|!=", lambda match: _OPERATORS[match[0]]),
     # Thousands, and white space.
     (r"(?<=\d)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
     (r"(?<!\\)\\[,;:!> ]|~", " "),
@@ -114,8 +109,7 @@ def _without_delimiters(text: str) -> str:
         inside = text.rstrip(".,;: ")
         if len(inside) >= len(start + end) and inside.startswith(start) and inside.endswith(end):
             inside = inside[len(start) : len(inside) - len(end)].strip()
-            if start not in inside and not inside.endswith("\\"):
-                text = inside
+            text = text if start in inside else inside
     ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is not a full stop
     return text[: ends.start()].strip() if ends else text
 
@@ -200,12 +194,10 @@ class _Parser:
             if self.next in _PRODUCTS:
                 sign = self.take()
                 tree = (_PRODUCTS[sign], tree, self.signed())
-            elif sign != "/":
-                tree = self.adjacent(tree)
-            elif self.next[0].isdigit():
-                raise Malformed("two numbers side by side")
-            else:
+            elif sign == "/":
                 raise Unreadable("a/bx can mean (a/b)x or a/(bx): write \\frac or parentheses")
+            else:
+                tree = self.adjacent(tree)
         return tree
 
     def adjacent(self, left: Tree) -> Tree:
@@ -271,10 +263,10 @@ class _Parser:
         if token.isalpha() or name in _LETTERS:
             return self.letter(name)
         if name in ("frac", "binom"):
-            return ("/" if name == "frac" else name, self.argument(), self.argument())
+            return ("/" if name == "frac" else name, self.atom(), self.atom())
         if name == "sqrt":
             degree = self.atom() if self.next == "[" else rational(2)
-            return ("root", degree, self.argument())
+            return ("root", degree, self.atom())
         if name in _FUNCTIONS:
             return self.function(name)
         raise Unreadable(f"{token} is not read here")
@@ -290,36 +282,21 @@ class _Parser:
                 self.take()
             else:
                 name += self.take()
-        if self.next == "'":
-            raise Unreadable("a letter with a prime, such as x'")
         return ("letter", name)
 
-    def argument(self) -> Tree:
-        if self.next and self.next.isdigit() and len(self.next) > 1:
-            raise Unreadable("digits without braces: only the first would belong to the command")
-        return self.atom()
-
     def function(self, name: str) -> Tree:
-        r"""A function with its base, power and argument: `\log_2 8`, `\sin^2 x`, `\sin(x)^2`."""
+        r"""A function with its base, power and argument: `\log_2 8`, `\sin^2 x`, `\sin^{-1} x`."""
         base = power = None
-        while self.next in ("_", "^"):
+        while self.next == "^" or (self.next == "_" and name in ("log", "ln")):
             if self.take() == "_":
-                base = self.argument()
+                base = self.atom()
             else:
                 power = self.exponent()
-        if power == minus(rational(1)) and name in ("sin", "cos", "tan"):
+        if power == minus(rational(1)):
+            if name not in ("sin", "cos", "tan"):
+                raise Unreadable(f"{name}^{{-1}} x can mean the inverse function or a quotient")
             name, power = f"arc{name}", None
-        if power is not None and (power[:2] == ("*", rational(-1)) or power[1] == Fraction(0)):
-            raise Unreadable(f"{name}^{{-1}} x can mean the inverse function or a quotient")
-        if base is not None and name not in ("log", "ln"):
-            raise Unreadable(f"{name} with a subscript")
-        bracket = self.next
         argument = self.function_argument()
-        if bracket == "(" and power is None and self.next == "^":
-            self.take()
-            power = self.exponent()  # \sin(x)^2 is the square of \sin x
-        if bracket in ("(", "{") and self.next in ("^", "!"):
-            raise Unreadable(f"{self.next} behind {name}: of the argument, or of the function?")
         if name == "log" and base is None:  # base 10 or e: an unknown
             base = ("letter", "log")
         tree = (name, argument) if base is None else ("/", ("ln", argument), ("ln", base))
