@@ -144,16 +144,15 @@ def _same_angle(gold: Answer, answer: Answer) -> bool:
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
     """Whether `decimal` is `other`, which is not a decimal, rounded to at least six places.
 
-    A decimal that looks exact, such as 3628801.000000, or that is below 0.001 does not count.
+    A decimal below 0.001 does not count.
     """
     if (decimal.places or 0) < ROUNDED_PLACES or other.places is not None:
         return False
     value, true = constant(decimal.tree), constant(other.tree)
     if not value or not true or other.tree[0] == "number" or abs(value) < 1e-3:
         return False
-    decimals = decimal.source.rpartition(".")[2].rstrip("0")
     places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
-    if len(decimals) < ROUNDED_PLACES - 2 or places < ROUNDED_PLACES:
+    if places < ROUNDED_PLACES:
         return False
     return abs(value - true) <= 0.500001 * 10**-places  # half of the last place, and float error
 

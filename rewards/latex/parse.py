@@ -70,7 +70,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     # Spellings of programs, such as sqrt(3) and pi, but not inside a word.
     (
         r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
-        r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
+        r"|(?:(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
         lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} ",
     ),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),

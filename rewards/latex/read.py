@@ -32,10 +32,9 @@ class Answer(NamedTuple):
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
 MAX_DEPTH = 8  # levels of answers inside answers
-# Times, ratios, dates, ordinals and numbers in another base are compared as text.
+# Times, ratios, ordinals and numbers in another base are compared as text.
 _LITERAL = re.compile(
-    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
-    r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
+    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?",
     re.DOTALL,
 )
 _SEPARATOR = r",|;|\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
@@ -54,7 +53,6 @@ _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area, (x, y)
     r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
     re.DOTALL,
 )
-_COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
 _REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|-)\s*\\\{(.*)\\\})?", re.DOTALL)
 _SUCH_THAT = re.compile(
     r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
@@ -150,10 +148,6 @@ def _read_relation(text: str, depth: int) -> Answer | None:
 
 def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     first, last = sides[0].strip(), sides[-1].strip()
-    if len(sides) > 2 and _NAME.fullmatch(sides[-2]):
-        first = sides[-2].strip()
-    if not first:
-        return _read(last, depth)
     if _NAME.fullmatch(last) and not _NAME.fullmatch(first):  # 5 = x
         first, sides = last, sides[::-1]
     items = tuple(_read(side, depth) for side in sides)
@@ -161,9 +155,8 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     if value in constants and not all(same_value(item.tree, value.tree) for item in constants):
         return Answer("bad", text)  # a false equation, 3 + 4 = 8
     names = re.findall("[A-Za-z]", first)
-    is_point = _COORDINATES.fullmatch(first) and value.kind == "group"
-    if is_point and len(value.items) == len(names):  # (x, y) = (1, 2) is x = 1, y = 2
-        pairs = zip(names, value.items, strict=True)
+    if first.startswith("(") and value.kind == "group" and len(value.items) == len(names):
+        pairs = zip(names, value.items, strict=True)  # (x, y) = (1, 2) is x = 1, y = 2
         named = tuple(Answer("named", text, (item,), label=name) for name, item in pairs)
         return Answer("list", text, named, label="names")
     if _NAME.fullmatch(first):
@@ -183,9 +176,6 @@ def _read_list(text: str, depth: int) -> Answer | None:
     if len(texts) == 1 or len(texts) < len(parts[::2]) - any(words):
         return Answer("bad", text)
     items = [_read(part, depth) for part in texts]
-    if items[0].kind == "named" and all(item.kind != "named" for item in items[1:]):
-        values = [items[0].items[0], *items[1:]]  # n = 1, 2, 3
-        return Answer("named", text, (_spliced(text, values, ""),), label=items[0].label)
     if words == ["and"] and items[0].kind == items[1].kind == "relation":
         return _chain(text, *items) or _chain(text, *items[::-1]) or Answer("list", text, (*items,))
     names = {item.label for item in items if item.kind == "named"}
@@ -290,6 +280,4 @@ def _read_quantity(text: str) -> Answer:
     except Unreadable as error:
         if re.search(r"\\text\{|\.\.\.|[^ -~]", text):
             return _text(text)
-        is_torn = text.count("(") != text.count(")") or text.count("[") != text.count("]")
-        is_bad = is_torn or re.search(r"\{\s*,?\s*\}|\?|__", text)
-        return Answer("bad" if is_bad else "opaque", text, label=str(error))
+        return Answer("opaque", text, label=str(error))
