@@ -40,45 +40,38 @@ def compare(gold: Answer, answer: Answer) -> bool:
     kinds = {gold.kind, answer.kind}
     if gold.kind == "relation":
         return _same_relation(gold, answer)
-    if kinds == {"text", "quantity"}:
-        return _same_ratio(*sorted((gold, answer), key=lambda side: side.kind == "quantity"))
     if kinds == {"quantity"}:
         return _same_quantity(gold, answer)
+    if gold.kind == "quantity":
+        return _is_spelling(answer.source, gold)
+    if answer.kind == "quantity":
+        return _is_spelling(gold.source, answer)
     if kinds & {"text", "opaque"}:
         return gold.source == answer.source
-    if kinds == {"list", "quantity"}:
-        return _same_decimal_comma(*sorted((gold, answer), key=lambda side: side.kind))
     return _same_items(gold, answer)
 
 
-def _same_ratio(text: Answer, value: Answer) -> bool:
-    """Whether a ratio such as `2:3` equals a fraction."""
-    ratio = _RATIO.fullmatch(text.source)
-    if not ratio or value.tree[0] != "/":
-        return False
-    return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
-
-
-def _same_decimal_comma(comma: Answer, point: Answer) -> bool:
-    """Whether `2,75` equals `2.75`; the other number must be written with a decimal point."""
-    match = _DECIMAL_COMMA.fullmatch(comma.source)
-    if not match or not point.places:
-        return False
-    return same_value(rational(f"{match[1]}.{match[2]}"), point.tree)
+def _is_spelling(text: str, value: Answer) -> bool:
+    """Whether a text spells a value: `2:3` a fraction, `2,75` a number with a decimal point."""
+    if value.tree[0] == "/" and (ratio := _RATIO.fullmatch(text)):
+        return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
+    if value.places and (comma := _DECIMAL_COMMA.fullmatch(text)):
+        return same_value(rational(f"{comma[1]}.{comma[2]}"), value.tree)
+    return False
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
     if {gold.kind, answer.kind} == {"matrix", "group"}:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
-    if [gold.label, answer.label].count("names") == 1:
-        gold, answer = _by_name(gold), _by_name(answer)  # (1, 2) equals y = 2, x = 1
+    if [gold.label, answer.label].count("names") == 1:  # (1, 2) equals y = 2, x = 1
+        gold, answer = _by_name(gold), _by_name(answer)
     kinds, labels = {gold.kind, answer.kind}, {gold.label, answer.label}
-    if (len(kinds) > 1 and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
+    if len(gold.items) != len(answer.items) or (len(kinds) > 1 and kinds not in _COMPARABLE):
         return False
-    is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
-    if "group" in kinds and len(labels) > 1 and not is_tuple:
-        return False
-    if "group" in kinds or not ("any" in labels or "set" in kinds or labels == {"names"}):
+    if "group" in kinds:
+        is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
+        return (len(labels) == 1 or is_tuple) and _in_order(gold, answer)
+    if "any" not in labels and "set" not in kinds and labels != {"names"}:
         return _in_order(gold, answer)
     rest = list(answer.items)
     for item in gold.items:
