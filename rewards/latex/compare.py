@@ -176,7 +176,7 @@ def _same_relation(gold: Answer, answer: Answer) -> bool:
     if left is None or right is None or (_is_solved(gold) and not _is_solved(answer)):
         return False
     ratio = constant_ratio(left, right)
-    return ratio is not None and (ratio > 0 or gold.label == r"\ne")  # a ratio < 0 flips < and >
+    return ratio is not None and ratio > 0  # a ratio below 0 flips < and >
 
 
 def _is_unknown(answer: Answer) -> bool:

@@ -84,8 +84,7 @@ def is_constant(answer: Answer) -> bool:
 
 def _read(text: str, depth: int) -> Answer:
     text = text.strip()
-    braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
-    if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
+    if not text or depth > MAX_DEPTH:
         return Answer("bad", text)
     if _LITERAL.fullmatch(text):
         return _text(text)
@@ -94,12 +93,6 @@ def _read(text: str, depth: int) -> Answer:
         if answer is not None:
             return answer
     return _read_quantity(text)
-
-
-def _depths(text: str, brackets: str) -> list[int]:
-    """The number of open brackets: 0 at the start, then one number after each bracket."""
-    steps = (1 if bracket[-1] in "{([" else -1 for bracket in re.findall(brackets, text))
-    return list(itertools.accumulate(steps, initial=0))
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -164,7 +157,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
         return Answer("named", text, (value, _read(first, depth)), label=name)
     if len(constants) >= max(2, len(items) - 1) and value in constants:
         return value  # 3 + 4 = 7, a + b = 3 + 4 = 7
-    return Answer("equation" if len(items) == 2 else "opaque", text, items)
+    return Answer("equation", text, items)
 
 
 def _read_list(text: str, depth: int) -> Answer | None:
@@ -173,7 +166,7 @@ def _read_list(text: str, depth: int) -> Answer | None:
         return None
     words = [re.sub(r"\\text|\W", "", separator) for separator in parts[1::2]]
     texts = [part for part in parts[::2] if part.strip()]  # an empty part: "1, 2, and 3"
-    if len(texts) == 1 or len(texts) < len(parts[::2]) - any(words):
+    if len(texts) < 2:
         return Answer("bad", text)
     items = [_read(part, depth) for part in texts]
     if words == ["and"] and items[0].kind == items[1].kind == "relation":
@@ -201,9 +194,8 @@ def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> 
 
 def _read_pair(text: str, depth: int) -> Answer | None:
     r"""`a \pm b` as a set of two values; None without `\pm`."""
-    count = len(_PLUS_MINUS.findall(text))
-    if count != 1:
-        return Answer("opaque", text) if count else None
+    if len(_PLUS_MINUS.findall(text)) != 1:
+        return None
     values = tuple(_read(_PLUS_MINUS.sub(sign, text), depth) for sign in "+-")
     return Answer("set", text, values, label="pm")
 
@@ -237,7 +229,9 @@ def _read_group(text: str, depth: int) -> Answer | None:
     is_set = text.startswith(r"\{") and text.endswith(r"\}")
     inside = text[2:-2] if is_set else text[1:-1]
     is_group = is_set or (len(text) > 2 and text[0] in "([{" and text[-1] in ")]}")
-    if not is_group or min(_depths(inside, r"[{}()\[\]]")) < 0:
+    brackets = re.findall(r"[{}()\[\]]", inside)
+    depths = itertools.accumulate((1 if sign in "{([" else -1 for sign in brackets), initial=0)
+    if not is_group or min(depths) < 0:  # in (a)(b) the first bracket is not closed by the last
         return None
     if text[0] == "{":
         return _read(inside, depth)
@@ -258,7 +252,7 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
     if r"\begin" not in text:
         return None
     match = _MATRIX.fullmatch(text)
-    if match is None or r"\begin" in match["rows"]:
+    if match is None:
         return Answer("opaque", text)
     times = match["times"].rstrip("* ")
     rows = []
