@@ -84,7 +84,8 @@ def is_constant(answer: Answer) -> bool:
 
 def _read(text: str, depth: int) -> Answer:
     text = text.strip()
-    if not text or depth > MAX_DEPTH:
+    braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
+    if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
         return Answer("bad", text)
     if _LITERAL.fullmatch(text):
         return _text(text)
@@ -93,6 +94,12 @@ def _read(text: str, depth: int) -> Answer:
         if answer is not None:
             return answer
     return _read_quantity(text)
+
+
+def _depths(text: str, brackets: str) -> list[int]:
+    """The number of open brackets: 0 at the start, then one number after each bracket."""
+    steps = (1 if bracket in "{([" else -1 for bracket in re.findall(brackets, text))
+    return list(itertools.accumulate(steps, initial=0))
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -141,6 +148,8 @@ def _read_relation(text: str, depth: int) -> Answer | None:
 
 def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     first, last = sides[0].strip(), sides[-1].strip()
+    if not first:
+        return _read(last, depth)
     if _NAME.fullmatch(last) and not _NAME.fullmatch(first):  # 5 = x
         first, sides = last, sides[::-1]
     items = tuple(_read(side, depth) for side in sides)
@@ -229,9 +238,8 @@ def _read_group(text: str, depth: int) -> Answer | None:
     is_set = text.startswith(r"\{") and text.endswith(r"\}")
     inside = text[2:-2] if is_set else text[1:-1]
     is_group = is_set or (len(text) > 2 and text[0] in "([{" and text[-1] in ")]}")
-    brackets = re.findall(r"[{}()\[\]]", inside)
-    depths = itertools.accumulate((1 if sign in "{([" else -1 for sign in brackets), initial=0)
-    if not is_group or min(depths) < 0:  # in (a)(b) the first bracket is not closed by the last
+    # In (a)(b) the first bracket is not closed by the last.
+    if not is_group or min(_depths(inside, r"[{}()\[\]]")) < 0:
         return None
     if text[0] == "{":
         return _read(inside, depth)
