@@ -210,17 +210,11 @@ def _as_set(answer: Answer) -> Answer | None:
     return Answer("group", answer.source, (ends[0], ends[2]), label=brackets)
 
 
-def can_be_equal(gold: Answer) -> bool:
-    """Whether an answer can equal the gold: all of the gold is understood and has a value."""
+def problem_of(gold: Answer) -> str | None:
+    """Why no answer can equal the gold, as the parser says it (else ""); None where one can."""
     if gold.kind in ("bad", "opaque"):
-        return False
+        return gold.label
     if gold.kind == "quantity":
-        return has_value(gold.tree)
-    return all(map(can_be_equal, gold.items))
-
-
-def unread_reason(answer: Answer) -> str:
-    """Why a part of the answer is not read, as the parser says it; "" where all is read."""
-    if answer.kind in ("bad", "opaque"):
-        return answer.label
-    return next(filter(None, map(unread_reason, answer.items)), "")
+        return None if has_value(gold.tree) else ""
+    problems = map(problem_of, gold.items)
+    return next((problem for problem in problems if problem is not None), None)

@@ -119,6 +119,7 @@ def _without_delimiters(text: str) -> str:
 
 _TOKEN = re.compile(
     r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)"  # a number
+    r"|(?:[A-Za-z]|\\(?!log|ln)[A-Za-z]+)_(?:\d+|[A-Za-z]|\{[A-Za-z\d]+\})"  # an index
     r"|\\[A-Za-z]+|\\[|{}]"  # a command
     r"|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
     re.ASCII,
@@ -261,8 +262,8 @@ class _Parser:
             self.take(_CLOSING[token])
             return (_OF_BRACKETS[token], tree) if token in _OF_BRACKETS else tree
         name = token.removeprefix("\\")
-        if token.isalpha() or name in _LETTERS:
-            return self.letter(name)
+        if token[0].isalpha() or name.partition("_")[0] in _LETTERS:
+            return ("letter", re.sub("[{}]", "", name))
         if name in ("frac", "binom"):
             return ("/" if name == "frac" else name, self.atom(), self.atom())
         if name == "sqrt":
@@ -270,20 +271,7 @@ class _Parser:
             return ("root", degree, self.atom())
         if name in _FUNCTIONS:
             return self.function(name)
-        raise Unreadable(f"{token} is not read here")
-
-    def letter(self, name: str) -> Tree:
-        """A letter with its subscript: the text of one token or of a group."""
-        if self.next == "_":
-            name += self.take()
-            if self.next == "{":
-                self.take()
-                while self.next != "}":
-                    name += self.take()
-                self.take()
-            else:
-                name += self.take()
-        return ("letter", name)
+        raise Unreadable(f"{token.partition('_')[0]} is not read here")
 
     def function(self, name: str) -> Tree:
         r"""A function with its base, power and argument: `\log_2 8`, `\sin^2 x`, `\sin^{-1} x`."""
