@@ -12,10 +12,6 @@ class Unreadable(ValueError):
     """The text is not an expression that this parser understands."""
 
 
-class Malformed(Unreadable):
-    """The text is certainly not one expression, such as `1 8 9`."""
-
-
 # --- One spelling
 
 _SIGNS = str.maketrans(
@@ -169,7 +165,7 @@ class _Parser:
         if end != len(text) or not self.tokens:
             raise Unreadable(f"{text[end : end + 20]!r} is not read as mathematics")
         if len(self.tokens) > MAX_TOKENS:
-            raise Malformed(f"an expression of more than {MAX_TOKENS} signs")
+            raise Unreadable(f"an expression of more than {MAX_TOKENS} signs")
         self.tokens.reverse()
         self.depth = 0
 
@@ -207,7 +203,7 @@ class _Parser:
         last = left[2] if left[0] == "*" else left
         ends_in_power = last[0] == "^" and last[1][0] == "number"
         if re.match(r"[.\d]", self.next) and not ends_in_power:
-            raise Malformed("a number behind a factor: write a multiplication sign")
+            raise Unreadable("a number behind a factor: write a multiplication sign")
         may_be_mixed = self.next == r"\frac" and left[0] == "number"
         right = self.power()
         if not may_be_mixed or right[0] != "/" or not right[1][0] == right[2][0] == "number":
@@ -215,7 +211,7 @@ class _Parser:
         whole, over, under = left[1], right[1][1], right[2][1]
         are_whole = whole.denominator == over.denominator == under.denominator == 1
         if not are_whole or not 0 <= over < under:  # nobody writes 2\frac{5}{3}
-            raise Malformed("a number before a fraction that is not below 1")
+            raise Unreadable("a number before a fraction that is not below 1")
         return rational(whole + over / under)
 
     def signed(self) -> Tree:
@@ -249,7 +245,7 @@ class _Parser:
     def atom(self) -> Tree:
         self.depth += 1  # every nested expression passes here
         if self.depth > MAX_DEPTH:
-            raise Malformed(f"more than {MAX_DEPTH} parts inside one another")
+            raise Unreadable(f"more than {MAX_DEPTH} parts inside one another")
         tree = self.atom_of(self.take())
         self.depth -= 1
         return tree

@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from rewards.latex.number import read_quantity, without_separators
-from rewards.latex.parse import Malformed, Tree, Unreadable, tidy
+from rewards.latex.parse import Tree, Unreadable, tidy
 from rewards.latex.value import constant, same_value
 
 
@@ -89,7 +89,7 @@ def _read(text: str, depth: int) -> Answer:
         return Answer("bad", text)
     if _LITERAL.fullmatch(text):
         return _text(text)
-    for reader in (_read_relation, _read_matrix, _read_list, _read_union, _read_group, _read_pair):
+    for reader in _READERS:
         answer = reader(text, depth + 1)
         if answer is not None:
             return answer
@@ -209,16 +209,22 @@ def _read_pair(text: str, depth: int) -> Answer | None:
     return Answer("set", text, values, label="pm")
 
 
+def _read_reals(text: str, depth: int) -> Answer | None:
+    r"""The real numbers, all or without some, as intervals; else None."""
+    reals = _REALS.fullmatch(text)
+    if reals is None:
+        return None
+    without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
+    if not all(map(is_constant, without)):
+        return Answer("opaque", text)
+    ends = sorted(without, key=lambda item: constant(item.tree).real)
+    ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
+    parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
+    return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
+
+
 def _read_union(text: str, depth: int) -> Answer | None:
-    r"""Intervals joined by `\cup`, or the real numbers, all or without some; else None."""
-    if reals := _REALS.fullmatch(text):
-        without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
-        if not all(map(is_constant, without)):
-            return Answer("opaque", text)
-        ends = sorted(without, key=lambda item: constant(item.tree).real)
-        ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
-        parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
-        return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
+    r"""Intervals or sets joined by `\cup`; None without one."""
     parts = _split(text, r"\\cup(?![A-Za-z])")
     if len(parts) == 1:
         return None
@@ -270,6 +276,11 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
     return Answer("matrix", text, tuple(rows))
 
 
+_READERS = (
+    _read_relation, _read_matrix, _read_list, _read_reals, _read_union, _read_group, _read_pair,
+)  # fmt: skip
+
+
 def _read_quantity(text: str) -> Answer:
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
@@ -277,8 +288,6 @@ def _read_quantity(text: str) -> Answer:
         return _text(text)  # a name rather than a product
     try:
         return Answer("quantity", **read_quantity(text)._asdict())
-    except Malformed as error:
-        return Answer("bad", text, label=str(error))
     except Unreadable as error:
         if re.search(r"\\text\{|\.\.\.|[^ -~]", text):
             return _text(text)
