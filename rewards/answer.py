@@ -15,8 +15,9 @@ Every pattern takes linear time: each repetition is bounded, or can match in one
 
 import itertools
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 from rewards.latex.number import HEDGES, SCALE, number_of
 from rewards.latex.parse import NUMBER_WORDS, tidy
@@ -48,16 +49,16 @@ _NUMBER = re.compile(
     r"(?P<digits>(?:[0-9]{1,9}\s?)?\\frac\s?(?:\{[^{}]{1,20}\}|[0-9]){2}"
     r"|[0-9]{1,9}\s[0-9]{1,4}/[0-9]{1,4}"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?|(?<!\.)\.[0-9]+)"
-    # No digit of any script follows, and no invisible character.
-    r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9]|[\u200b-\u200f\u2060])"
+    # No digit of any script follows.
+    r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9])"
     # A suffix may follow ("5th", "5:00 pm", "5 million", "5cm^2"), but not a factor ("5 pi").
     r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[ap]m\b)?"
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9])"
     r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
-# An operation after a number: "9 * 2", "18 less two".
+# An operation after a number: "9 * 2", "18 less two", "18 and a third".
 _OPERATION = re.compile(
-    r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:third|quarter)\b"
+    r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:half|third|quarter)\b"
     r"|(?:[-+/^*x]|plus|minus|less|times|point|mod|divided by|multiplied by)"
     rf"(?=[\s(]*(?:[0-9.]|\\|(?:{'|'.join(NUMBER_WORDS)})\b)))"
 )
@@ -67,6 +68,13 @@ _LISTED = re.compile(
 )
 
 
+class Stated(NamedTuple):
+    """What a place of a text states: a number or, where it states no single number, None."""
+
+    value: Fraction | None
+    end: int = 0
+
+
 def _read(number: re.Match) -> Fraction | None:
     """The value of one number; "18m" is read as "18 m"."""
     digits = number[0][: number.end("digits") - number.start()]
@@ -74,31 +82,25 @@ def _read(number: re.Match) -> Fraction | None:
     return number_of(digits + behind)
 
 
-def _value(
-    text: str, numbers: list[re.Match], i: int, details: Set[re.Match] = frozenset()
-) -> Fraction | None:
+def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
     """The value of number `i`; None where it is in a list or in a calculation left to do."""
     if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
         return None
     for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):
-        is_list = _LISTED.fullmatch(text, left.end(), right.start())
-        if is_list and details.isdisjoint((left, right)):  # a list of details offers no answers
+        if _LISTED.fullmatch(text, left.end(), right.start()):
             return None
     return _read(numbers[i])
 
 
 # --- A sentence
 
-# GSM8K's calculator marks: `<<2*9=18>>18` and `<<2*9=18>>` both become 18.
-_CALCULATED = re.compile(r"<<[^<>]*>>(?=[$\s]?[-.0-9])|<<[^<>=]*=?([^<>]*)>>")
 _BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(])")  # but `2**3` is a power
 _WRAPPING = re.compile(r"\\(?:text|boxed|fbox)\s?\{([^{}]*)\}|\\[()\[\]$%]")
 _CURRENCY = str.maketrans("", "", "$£€")
 # A number is a detail, not the result, if one of these stands at most three words before it.
 _DETAIL = re.compile(
     r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|on|until|before|between|when"
-    r"|out of|of (?:the|her|his|their|its|those|these|all|which)"
-    r"|(?<!has )(?<!have )(?<!had )(?<!needs )(?<!need )to (?!(?:be|find|get)\b)[a-z]+)"
+    r"|out of|of (?:the|her|his|their|its|those|these|all|which)|to (?!(?:be|find|get)\b)[a-z]+)"
     r"(?:\s+(?!(?:is|are|was|were|makes|has|have)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,
 )
@@ -116,51 +118,41 @@ def stated(sentence: str) -> Fraction | None:
     """
     text = _plain(sentence[-MAX_SENTENCE_CHARS:]).rstrip(" .!")
     if "=" in text:
-        return _result(text)
+        return _result(text.rpartition("=")[2])
     result = re.split(r"[\s,](?:because|since)\b", text, maxsplit=1)[0]
     return _last_number(result if _DIGIT.search(result) else text)
 
 
 def _plain(text: str) -> str:
-    """The text without calculator marks, bold, LaTeX delimiters and currency."""
-    text = _BOLD.sub("", _CALCULATED.sub(r"\1", text))
-    text = re.sub(r"(?<=[0-9]) and a half\b", " 1/2", text)
+    """The text without bold, LaTeX delimiters and currency."""
+    text = _BOLD.sub("", text)
     if "\\" in text or "{,}" in text or not text.isascii():
         text = _WRAPPING.sub(r"\1", tidy(text)).replace("\\approx", "=")
     return text.translate(_CURRENCY)
 
 
-def _result(text: str) -> Fraction | None:
-    """The value of the right side of the last equation; else of the left, as in `18 = 9 * 2`."""
-    left, _, right = text.rpartition("=")
-    right = right[_LEAD.match(right).end() :]
-    number = _NUMBER.match(right)
-    if number and not _OPERATION.match(right, number.end()):
-        value, other = _read(number), _NUMBER.fullmatch(left.strip())
-        return value if not other or _read(other) in (None, value) else None  # None: "17 = 18"
-    if not number and _DIGIT.search(right):  # "= size 18"
-        return _last_number(right)
-    left = left.rstrip()
-    numbers = list(_NUMBER.finditer(left))
-    is_side = numbers and right.strip() and numbers[-1].end() == len(left)
-    return _value(left, numbers, len(numbers) - 1) if is_side else None
+def _result(side: str) -> Fraction | None:
+    """The value of the right side of an equation."""
+    side = side[_LEAD.match(side).end() :]
+    number = _NUMBER.match(side)
+    if number:
+        return None if _OPERATION.match(side, number.end()) else _read(number)
+    return _last_number(side)  # "= size 18"
 
 
 def _last_number(text: str) -> Fraction | None:
     """The last number of a sentence that is not a detail; if all are details, the last one."""
-    numbers, details, end, is_detail = list(_NUMBER.finditer(text)), set(), 0, False
-    for number in numbers:
+    numbers, main, end, is_detail = list(_NUMBER.finditer(text)), [], 0, False
+    for i, number in enumerate(numbers):
         before = text[max(end, number.start() - 60) : number.start()]
         end = number.end()
         is_led = _DETAIL.search(before) or (is_detail and _WITH.fullmatch(before))
         is_detail = is_led or number["ordinal"] or _COMPARES.match(text, end)
-        if is_detail:
-            details.add(number)
-    main = [i for i, number in enumerate(numbers) if number not in details]
-    for places, listed in ((main, details), (range(len(numbers)), frozenset())):
-        for i in reversed(places):
-            if not is_denied(text, *numbers[i].span()):
-                return _value(text, numbers, i, listed)
+        if not is_detail:
+            main.append(i)
+    for i in [*range(len(numbers)), *main][::-1]:
+        if not is_denied(text, *numbers[i].span()):
+            return _value(text, numbers, i)
     return None
 
 
@@ -182,16 +174,16 @@ def one_number(text: str) -> Fraction | None:
 
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b"
-    r"|\b(?:therefore|thus|hence|meaning|making|leaves|leaving)\b"
-    r"|\bwhich (?:means|makes|gives|rounds)\b"
+    r"|\b(?:therefore|thus|hence|making|leaving|which (?:means|makes|gives|rounds))\b"
 )
+# Of a line: a bullet, "Step 1:" or "1.".
 _LABEL = re.compile(
     r"\s*(?:[-*•#]+\s+)?(?:\**(?:(?:Step|Part)\s[0-9]{1,2}[:.]?|[0-9]{1,2}[.)](?=\s)))?"
 )
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, last first. A line break ends one; a label ("Step 1:") is cut."""
+    """The sentences of a text, last first. A line break ends one; the label of a line is cut."""
     for line in reversed(text.split("\n")):
         yield from reversed(_SENTENCE_END.split(line.rstrip()[_LABEL.match(line).end() :]))
 
@@ -213,7 +205,8 @@ def stated_text(text: str) -> str | None:
     has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) or number_of(words) is not None
     if len(words) > MAX_SENTENCE_CHARS or not has_words or "?" in words:
         return None
-    *_, end = (0, *(verb.end() for verb in _VERB.finditer(words)))
+    ends = [verb.end() for verb in _VERB.finditer(words)]
+    end = ends[-1] if ends else 0
     if is_denied(words, end, len(words)):
         return None
     if end and words[end:].strip():
@@ -231,44 +224,39 @@ _ASIDE = re.compile(
 )
 
 
-def _last_stated(text: str) -> list[Fraction | None]:
-    """The number that the last sentence with a number states, as a list of one.
-
-    Questions and asides are skipped. An empty list where no sentence is left.
-    """
+def _last_stated(text: str) -> Stated | None:
+    """What the last sentence with a number states, questions and asides left out."""
     for part in _sentences(text):
-        outside = _PARENTHESES.sub(" ", part)
         if end_of_denial(part) is not None:
-            return [None]
-        if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
-            continue
-        if "=" in part or not part.rstrip(" *_)").endswith("?"):
-            return [stated(outside if _DIGIT.search(outside) else part)]
-    return []
+            return Stated(None)
+        outside = _PARENTHESES.sub(" ", part)
+        is_question = "=" not in part and part.rstrip(" *_)").endswith("?")
+        is_empty = not _DIGIT.search(part) or not outside.strip(" .*")
+        if not (is_empty or is_question or _ASIDE.match(part)):
+            return Stated(stated(outside if _DIGIT.search(outside) else part))
+    return None
 
 
 # Words that announce another answer, where a sentence or a clause starts.
 _TAKES_BACK = re.compile(
     r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
     r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
-    r"(?:(?:no|nope|sorry|rather|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold on"
-    r"|(?:make|scratch) that|or rather|my (?:mistake|bad|apologies)|apologies|on second thought"
-    r"|I (?:mean|meant|was wrong|forgot|mis[a-z]{1,12}|apologi[sz]e)"
+    r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold on|or rather"
+    r"|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
     r"|I made an? [a-z ]{0,20}(?:mistake|error)"
-    r"|(?:let me|I (?:should|must|have to|need to)|to) (?:correct|fix|redo|rec[a-z]{1,12})"
+    r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo|rec[a-z]{1,12})"
     r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
     re.IGNORECASE,
 )
 
 
-def _corrected(text: str) -> list[Fraction | None]:
-    """The number that a text states behind the words that take back what was before it.
+def _corrected(text: str) -> Stated | None:
+    """What a text states behind words that take back what was before it; None without them.
 
-    Example: `_corrected(". Actually, it is 20.") == [20]`; `_corrected(". It costs $20.") == []`
+    Example: `_corrected(". Actually, it is 20.").value == 20`; `_corrected(". It is 20.") is None`
     """
     words = _TAKES_BACK.search(text)
-    end = words.end() if words else end_of_denial(text)
-    return [] if end is None else _last_stated(text[end:])
+    return _last_stated(text[words.end() :]) if words else None
 
 
 def last_tag(text: str) -> str | None:
@@ -295,13 +283,12 @@ def _is_taken_back(text: str, place: Place) -> bool:
     answer = inside_of(text, place)
     if is_denied(text, place.start, place.end, answer):
         return True
-    later = _corrected(text[place.end :][-MAX_CHARS:])
-    return later not in ([], [None]) and one_number(answer) not in (None, *later)
+    later, value = _corrected(text[place.end :][-MAX_CHARS:]), one_number(answer)
+    return later is not None and None not in (later.value, value) and later.value != value
 
 
 # --- The marked places
 
-Marked = tuple[int, Fraction | None]  # the place in the text, and the value offered there
 # Each alternative starts with a fixed character, so the search skips other text quickly.
 _MARKER = re.compile(
     r"####(?!#)|A:(?<![^\n*]A:)|n(?:swer|SWER)(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?"
@@ -311,16 +298,16 @@ _STEP = re.compile(r"[0-9]{1,2}[.):]\s+[A-Za-z*]")  # "#### 1. Count" is a headi
 _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
 
 
-def _after_marker(text: str) -> list[Marked]:
-    """The last number behind a marker, as a list of one; an empty list where there is none.
+def _after_marker(text: str) -> Stated | None:
+    """What stands behind the last marker of a number; None without one.
 
     Markers: `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18".
     """
     for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
         behind = text[cue.end() :]
         if not _DIGIT.search(behind) and re.search("[A-Za-z]", behind):  # "Answer: unknown"
-            return [(cue.end(), None)]
-        line = text[cue.end() : cue.end() + MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
+            return Stated(None, cue.end())
+        line = behind[:MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if cue[0] == "####" and _STEP.match(line):
             continue
         line = _plain(_SENTENCE_END.split(line, maxsplit=1)[0])
@@ -329,25 +316,23 @@ def _after_marker(text: str) -> list[Marked]:
         if not numbers or numbers[0].start() > 0:
             continue
         raw = _NUMBER.search(text, cue.end())
-        place = raw.span() if raw else (cue.end(), cue.end())
-        if is_denied(text, *place) or is_denied(line, *numbers[0].span()):
-            return [(place[1], None)]
+        start, end = raw.span() if raw else (cue.end(), cue.end())
+        if is_denied(text, start, end):
+            return Stated(None, end)
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
-        return [(place[1], _result(line) if is_sum else _value(line, numbers, 0))]
-    return []
+        return Stated(stated(line) if is_sum else _value(line, numbers, 0), end)
+    return None
 
 
-def _enclosed(text: str, place: Place) -> Fraction | None:
-    """The number in a tag or a box: alone, behind a marker, or stated by a sentence; else None."""
+def _enclosed(text: str, place: Place) -> Stated:
+    """The number in a tag or a box: alone, or stated by a sentence."""
     inside = inside_of(text, place)
-    if is_denied(text, place.start, place.end, inside):
-        return None
-    value = one_number(inside)
-    if value is not None:
-        return value
-    if marked := _after_marker(inside):
-        return marked[0][1]
-    return stated(inside) if _SENTENCE.match(inside) else None
+    value = None
+    if not is_denied(text, place.start, place.end, inside):
+        value = one_number(inside)
+        if value is None and _SENTENCE.match(inside):
+            value = stated(inside)
+    return Stated(value, place.inside_end)
 
 
 def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
@@ -362,16 +347,18 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     text = before_next_problem(text)[-MAX_CHARS:]
     answer = answer_part(text)
     text = without_programs(answer if _DIGIT.search(answer) or not thoughts else text)
-    tag = find_tag(text, "answer")
+    tag, marker = find_tag(text, "answer"), _after_marker(text)
     places = [*find_boxes(text), tag] if tag else find_boxes(text)
     places = [place for place in places if text[place.inside : place.inside_end].strip()]
-    last = max(places, key=lambda place: place.inside_end, default=None)
-    marked = [(last.inside_end, _enclosed(text, last))] if last else []
-    marked += _after_marker(text)
-    if not marked:
-        return next(iter(_last_stated(text)), None)
-    start, value = max(marked, key=lambda mark: mark[0])
-    return next(iter(_corrected(text[start:])), value)
+    marked = [marker] if marker else []
+    if places:
+        marked.append(_enclosed(text, max(places, key=lambda place: place.inside_end)))
+    if marked:
+        last = max(marked, key=lambda place: place.end)
+        last = _corrected(text[last.end :]) or last
+    else:
+        last = _last_stated(text)
+    return last.value if last else None
 
 
 def is_final_answer(text: str, gold: str) -> bool:

@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 
 from rewards.answer import last_box, stated_text
-from rewards.latex.compare import can_be_equal, compare, unread_reason
+from rewards.latex.compare import compare, problem_of
 from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
 from rewards.latex.read import Answer, read_answer
@@ -47,7 +47,7 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
         return True
     if len(answer) <= MAX_ANSWER_CHARS and compare(wanted, _read_in_box(answer, wanted)):
         return True
-    return False if can_be_equal(wanted) else None
+    return False if problem_of(wanted) is None else None
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
@@ -82,12 +82,10 @@ def gold_problem(gold: str) -> str | None:
 
     Example: `"a/bx can mean" in gold_problem("7/3x")`; `gold_problem("1/2") is None`
     """
-    wanted = _read_gold(gold)
-    if can_be_equal(wanted):
-        return None
-    if reason := unread_reason(wanted):
-        return reason
-    return f"use mathematics with a value, or at most {MAX_GOLD_WORDS} words"
+    problem = problem_of(_read_gold(gold))
+    if problem == "":
+        return f"use mathematics with a value, or at most {MAX_GOLD_WORDS} words"
+    return problem
 
 
 class BoxedMath:

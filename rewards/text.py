@@ -68,8 +68,7 @@ def answer_part(text: str, thoughts: bool = False) -> str:
 
 # The start of another problem or turn: a model that does not stop invents one and answers it.
 _RUN_ON = re.compile(
-    rf"{_END_TOKEN}|<\|[a-z_]+\|>|\[/?INST\]"
-    r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}"
+    rf"{_END_TOKEN}|<\|[a-z_]+\|>|(?:\n|(?<=[.!?}}$\])0-9] ))[ \t*#]{{0,6}}"
     r"(?:(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
     r"[ \t]{0,3}[0-9]{0,4}[ \t*]{0,3}:|Problem [0-9]{1,4}[ \t*]{0,3}\n)",
     re.IGNORECASE,
@@ -86,15 +85,12 @@ def before_next_problem(text: str) -> str:
     return text[: end.start()] if end else text
 
 
-_FENCED = re.compile(r"```(?:(?!output|text|latex)[A-Za-z_+]+|[^`]*\bprint\()[^`]*(?:```|\Z)")
-
-
 def without_programs(text: str) -> str:
     """The text without fenced programs, whose numbers are not answers; fenced output stays.
 
     Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
     """
-    return _FENCED.sub("", text)
+    return re.sub(r"```(?!output|text|latex)[A-Za-z_+]+[^`]*(?:```|\Z)", "", text)
 
 
 def find_tag(text: str, tag: str) -> Place | None:
@@ -104,17 +100,11 @@ def find_tag(text: str, tag: str) -> Place | None:
 
     Example: `find_tag("<answer>4</answer>", "answer") == (0, 8, 9, 18)`
     """
-    empty, end = None, len(text)
-    while True:
-        end = text.rfind(f"</{tag}>", 0, end)
-        start = text.rfind(f"<{tag}>", 0, max(end, 0))
-        if start < 0:
-            return empty
-        inside, inside_end = start + len(tag) + 2, text.find(f"</{tag}>", start)
-        place = Place(start, inside, inside_end, inside_end + len(tag) + 3)
-        if text[inside:inside_end].strip():
-            return place
-        empty, end = empty or place, start
+    last = None
+    for match in re.finditer(rf"<{tag}>([^<]*(?:<(?!/?{tag}>)[^<]*)*)</{tag}>", text):
+        if last is None or match[1].strip() or not last[1].strip():
+            last = match
+    return Place(last.start(), *last.span(1), last.end()) if last else None
 
 
 def inside_of(text: str, place: Place) -> str:
@@ -128,11 +118,6 @@ _BRACE = re.compile(
     # Only from the first backslash of a run: from each of them the search would be quadratic.
     r"|(?<!\\)\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
 )
-# Text allowed between boxes that make one answer. Each alternative starts with another character.
-_BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
-_MAX_BETWEEN = 60  # characters
-_MAX_JOINED = 20  # more boxes side by side are a list of candidates
-_INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # of a box inside a box the braces stay
 
 
 def find_boxes(text: str) -> list[Place]:
@@ -161,11 +146,15 @@ def last_boxed(text: str) -> str | None:
     return text[boxes[-1].inside : boxes[-1].inside_end].strip() if boxes else None
 
 
-def boxed_answer(text: str, adjacent: bool = False) -> str | None:
+# Text between boxes that make one answer. Each alternative starts with another character.
+_BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
+_MAX_BETWEEN = 60  # characters
+
+
+def boxed_answer(text: str) -> str | None:
     r"""The answer in the last box; None where there is no box.
 
-    Boxes joined by a comma, "and" or "or" are one answer, without order. With `adjacent`, boxes
-    side by side are too: a gold holds several values there, while a completion may repeat one.
+    Boxes joined by a comma, "and" or "or" are one answer, without order.
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
@@ -173,15 +162,17 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     if not boxes:
         return None
     joined = [boxes.pop()]
-    while boxes and len(joined) <= _MAX_JOINED:
+    while boxes:
         between = text[boxes[-1].end : joined[-1].start]
         is_one = len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between)
-        if not is_one or not (adjacent or re.search("[,;&]|and|or", between)):
+        if not is_one or not re.search("[,;&]|and|or", between):
             break
         joined.append(boxes.pop())
-    contents = [_INNER.sub("{", text[box.inside : box.inside_end]).strip() for box in joined[::-1]]
-    contents = list(dict.fromkeys(filter(None, contents)))
-    return " or ".join(contents) if len(contents) <= _MAX_JOINED else ""
+    contents = []
+    for box in reversed(joined):
+        inside = text[box.inside : box.inside_end]
+        contents.append(re.sub(r"\\+(?:boxed|fbox)\s*\{", "{", inside).strip())  # a box in a box
+    return " or ".join(dict.fromkeys(filter(None, contents)))
 
 
 def gold_answer(gold: str) -> str:
@@ -189,7 +180,7 @@ def gold_answer(gold: str) -> str:
 
     Example: `gold_answer(r"So $x = \boxed{3}$.") == "3"`; `gold_answer("$5$ miles") == "5 miles"`
     """
-    boxed = boxed_answer(gold, adjacent=True)
+    boxed = boxed_answer(gold)
     return without_dollars(gold if boxed is None else boxed)
 
 
@@ -201,9 +192,9 @@ def without_dollars(text: str) -> str:
 
 # --- Denials
 #
-# A later statement wins. A clause behind an answer is a verdict on it if all its words stand for
+# A clause behind an answer is a verdict on it if all its words stand for
 #
-# - the answer: its number, "the answer", or "that", unless another number stands in between,
+# - the answer: its number, "the answer", or "that",
 # - right, wrong or not,
 # - nothing of their own (_FILLERS, and adverbs in -ly).
 #
@@ -222,10 +213,9 @@ _CLAUSE_END = re.compile(
     r"[.,](?!\d)|[;:!?…\n—–()]|\b(?:but|because|since|for|so|and)\b", re.IGNORECASE
 )
 _PIECE = re.compile(r"</?[a-z]+>|\\[a-z]+|(\d[\d.,/]*\d|\d)|([a-z]+(?:['’][a-z]+)*)", re.IGNORECASE)
-_ANSWER = {"answer", "result", "solution"}
-_THAT = {"that", "this", "it", "which"}
-_RIGHT = {"right", "correct", "true"}
-_WRONG = {"wrong", "incorrect", "false", "not", "never", "cannot", "longer", "doubt"}
+_ANSWER = {"answer", "result", "solution", "that", "this", "it", "which"}
+_JUDGEMENTS = {"right": 0, "correct": 0, "true": 0, "wrong": 1, "incorrect": 1, "false": 1}
+_NEGATIONS = {"not", "never", "cannot", "longer", "doubt"}
 _FILLERS = set(
     "a about afraid again also am an are at be been being believe can could did do does final find "
     "had has have hm hmm i indeed is know look looks may might must my no now of oh ok okay our "
@@ -244,7 +234,7 @@ def is_denied(text: str, start: int, end: int, answer: str | None = None) -> boo
     """
     if _BEFORE.search(text[max(start - _MAX_BEFORE, 0) : start]):
         return True
-    if re.compile(r"\W{0,3}\?").match(text, end):  # "18?"
+    if re.match(r"\W{0,3}\?", text[end : end + 4]):  # "18?"
         return True
     value = number_of(text[start:end] if answer is None else answer)
     subject = "it" if value is None else str(value)
@@ -256,37 +246,32 @@ def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
 
     Example: `end_of_denial("That is not right.") == 17`; `end_of_denial("It is not far.") is None`
     """
-    denial, start, is_meant = None, 0, True  # is_meant: "that" means the answer
+    denial, start = None, 0
     text = text[:_MAX_BEHIND]
     for end in [*_CLAUSE_END.finditer(text), None]:
         stop = end.start() if end else len(text)
-        polarity, is_meant = _verdict(text[start:stop], value, is_meant)
-        if polarity is not None and not (end and end[0] == "?"):
-            denial = None if polarity else stop
+        is_right = _verdict(text[start:stop], value)
+        if is_right is not None and not (end and end[0] == "?"):
+            denial = None if is_right else stop
         start = end.end() if end else stop
     return denial
 
 
-def _verdict(clause: str, value: Fraction | None, is_meant: bool) -> tuple[bool | None, bool]:
-    """Whether a clause says that the answer is right (None: neither), and `is_meant` behind it."""
-    pieces = [piece.groups() for piece in _PIECE.finditer(clause)]
-    numbers = [number for number, _ in pieces if number]
-    names_another = bool(numbers) and not all(number_of(number) == value for number in numbers)
-    if numbers:
-        is_meant = not names_another
-    subjects, wrong, judges = len(numbers), 0, False
-    previous = None
-    for number, word in pieces:
-        word, after, previous = (word or "").casefold(), previous, number
-        word = re.sub("['’](?:s|re|m|ll|d)$", "", word)
-        if word in _ANSWER or (word in _THAT and is_meant):
+def _verdict(clause: str, value: Fraction | None) -> bool | None:
+    """Whether a clause says that the answer is right; None where it is no verdict."""
+    subjects, denials, is_judged, is_behind_number = 0, 0, False, False
+    for number, word in _PIECE.findall(clause):
+        word = re.sub("['’](?:s|re|m|ll|d)$", "", word.casefold())
+        if number and number_of(number) != value:
+            return None
+        if number or word in _ANSWER:
             subjects += 1
-        elif word in _WRONG or re.search("n['’]t$", word):
-            wrong += 1
-            judges = judges or word in ("wrong", "incorrect", "false")
-        elif word in _RIGHT:
-            judges = True
-        elif word and not after and word not in _FILLERS and not word.endswith("ly"):
-            return None, is_meant
-    is_verdict = subjects >= 2 or (judges and (subjects or is_meant))
-    return (wrong % 2 == 0 if is_verdict and not names_another else None), is_meant
+        elif word in _JUDGEMENTS:
+            is_judged = True
+            denials += _JUDGEMENTS[word]
+        elif word in _NEGATIONS or re.search("n['’]t$", word):
+            denials += 1
+        elif word and not is_behind_number and word not in _FILLERS and not word.endswith("ly"):
+            return None  # a word that is not the unit of a number, as in "18 eggs"
+        is_behind_number = bool(number)
+    return denials % 2 == 0 if is_judged or subjects >= 2 else None

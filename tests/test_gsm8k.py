@@ -33,11 +33,9 @@ def test_the_answer_tag_is_scored_by_text_and_by_value(text, gold, amount):
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        ("18", 0.0), ("<answer>18", 0.0), ("<reasoning>18</reasoning>", 0.0),
+        ("18", 0.0), ("<reasoning>18</reasoning>", 0.0), ("<answer>18</answer> and more", 2.0),
         ("<answer>18</answer><answer>19</answer>", 0.0),
-        ("<answer>18</answer> I wrapped it in <answer></answer>", 2.0),
         ("<answer>18</answer> Actually, it is 20.", 0.0),
-        ("<answer>19</answer><answer>18</answer>", 2.0), ("<answer>18</answer> and more", 2.0),
     ],
 )  # fmt: skip
 def test_only_the_last_complete_answer_tag_counts(text, amount):

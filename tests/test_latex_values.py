@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.counting import calls_of
 
-from rewards.latex.compare import can_be_equal, compare
+from rewards.latex.compare import compare
 from rewards.latex.number import number_of
-from rewards.latex.parse import Malformed, Unreadable, parse, tidy
+from rewards.latex.parse import Unreadable, parse, tidy
 from rewards.latex.read import read_answer
 from rewards.latex.value import same_value
 
@@ -102,17 +102,15 @@ def test_values_are_equal_or_different(expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    "text",
     [
-        *((text, Unreadable) for text in ("", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'")),
-        *((text, Unreadable) for text in (r"\foo", "１８", "\x00", "--5")),
+        "", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'", r"\foo", "１８", "\x00", "--5",
         # One expression to nobody.
-        ("1 8", Malformed), ("x2", Malformed), (r"2\frac{7}{3}", Malformed),
-        ("(1" + "+1" * 500 + ")", Malformed), ("(" * 60 + "1" + ")" * 60, Malformed),
+        "1 8", "x2", r"2\frac{7}{3}", "(1" + "+1" * 500 + ")", "(" * 60 + "1" + ")" * 60,
     ],
 )  # fmt: skip
-def test_what_is_no_expression_is_not_read(text, error):
-    with pytest.raises(error):
+def test_what_is_no_expression_is_not_read(text):
+    with pytest.raises(Unreadable):
         parse(text)
 
 
@@ -139,7 +137,7 @@ def test_values_are_the_same_in_many_threads_and_of_their_own_precision():
 EQUAL = [
     ("4th", r"4^{\text{th}}"), ("1,234,567", "1234567"), ("3.5", "3,5"), ("7/20", r"35\%"),
     (r"25\text{ cm}^2", "25 square centimeters"), ("4 1/2", r"\frac92"), (r"\frac13", "0.333333"),
-    (r"\pi", "3.141593"), (r"\text{May 14, 2024}", "May 14, 2024"), (r"\$1,080.50", "1080.5"),
+    (r"\pi", "3.141593"), (r"\$1,080.50", "1080.5"),
     (r"(-\infty,1)\cup(2,3]", r"(2,3] \cup (-\infty,1)"), (r"\{1,2\}", "2, 1"),
     (r"\pm 2", r"\{-2, 2\}"), ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"),
     ("(1,3)", "1,3"), ("5", "5 = x"), ("1/3", r"x = \frac13 \approx 0.33"),
@@ -179,17 +177,6 @@ DIFFERENT = [
 )
 def test_another_form_is_the_same_answer_and_a_near_miss_is_not(gold, answer, expected):
     assert decide(gold, answer) is expected
-
-
-@pytest.mark.parametrize(
-    ("gold", "comparable"),
-    [
-        (r"\log 3", True), ("east", True), (r"\{1, x\}", True), ("x > 1", True),
-        (r"\int_0^1 f", False), (r"(1, \oint f)", False), (r"\frac10", False), ("{", False),
-    ],
-)  # fmt: skip
-def test_a_gold_that_no_other_words_can_equal_is_known(gold, comparable):
-    assert can_be_equal(read_answer(gold)) is comparable
 
 
 LATEX_LIKE = st.text(alphabet=r"\frac{}sqtpimxy^_0123456789+-*/=<>()[],.| !%$", max_size=60)

@@ -24,7 +24,6 @@ CASES = {  # what reads it: texts, and what is read
     answer_part: [("18<|im_end|>19<|im_end|>20", "18"), ("18</s>19", "18")],
     without_programs: [
         ("```python\nprint(1)\n``` 18", " 18"), ("18 ```python\nprint(1)", "18 "),
-        ("```\nprint(1)\n``` 18", " 18"),  # no language, but it prints
         ("```output\n18\n```", "```output\n18\n```"), ("```\n18\n```", "```\n18\n```"),
     ],
     last_tag: [
@@ -39,6 +38,7 @@ CASES = {  # what reads it: texts, and what is read
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."), (r"\boxed{1} \boxed{2", "1"),
         (r"\boxed{a\boxed{b}}", r"a\boxed{b}"), (r"} \boxed {1}", "1"), (r"$\boxed 5$", "5"),
+        (r"\fbox{5}", "5"),
         ("boxed{1}", None),
     ],
     boxed_answer: [
@@ -47,11 +47,10 @@ CASES = {  # what reads it: texts, and what is read
         (r"\boxed{1}, \boxed{1}", "1"), (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
         (r"\boxed{1}, " + " " * 80 + r"\boxed{2}", "2"),
         (r"\boxed{1}," * 21 + r"\boxed{2}", "1 or 2"),
-        (",".join(rf"\boxed{{{i}}}" for i in range(22)), ""),  # candidates
     ],
     gold_answer: [
         ("$18$", "18"), (r"So $x = \boxed{18}$.", "18"), ("$125$ miles", "125 miles"),
-        (r"\$18", r"\$18"), (r"$\boxed{1}\boxed{2}$", "1 or 2"),
+        (r"\$18", r"\$18"),
     ],
 }  # fmt: skip
 

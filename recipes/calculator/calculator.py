@@ -1,16 +1,12 @@
 """The environment of the recipe: a calculator tool that remembers its last result."""
 
-import ast
-import operator
+import re
 from decimal import Decimal
 from fractions import Fraction
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+from rewards.latex.parse import parse
+from rewards.latex.value import exact_constant
+
 LONGEST = 80  # characters, so that no expression is deep or its result large
 
 
@@ -44,21 +40,12 @@ def value_of(expression: str) -> Fraction:
     """
     if len(expression) > LONGEST:
         raise ValueError(f"longer than {LONGEST} characters")
-    try:
-        return _value(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ZeroDivisionError) as error:
-        raise ValueError(f"cannot work out {expression!r}") from error
-
-
-def _value(node: ast.expr) -> Fraction:
-    match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return Fraction(str(value))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](_value(left), _value(right))
-    raise ValueError("only numbers, + - * / and parentheses")
+    if not re.fullmatch(r"[0-9\s.+*/()-]*", expression):
+        raise ValueError("only numbers, + - * / and parentheses")
+    value = exact_constant(parse(expression))  # parse raises ValueError
+    if value is None:  # 1 / 0
+        raise ValueError(f"cannot work out {expression!r}")
+    return value
 
 
 def text_of(value: Fraction) -> str:

@@ -40,45 +40,38 @@ def compare(gold: Answer, answer: Answer) -> bool:
     kinds = {gold.kind, answer.kind}
     if gold.kind == "relation":
         return _same_relation(gold, answer)
-    if kinds == {"text", "quantity"}:
-        return _same_ratio(*sorted((gold, answer), key=lambda side: side.kind == "quantity"))
     if kinds == {"quantity"}:
         return _same_quantity(gold, answer)
+    if gold.kind == "quantity":
+        return _is_spelling(answer.source, gold)
+    if answer.kind == "quantity":
+        return _is_spelling(gold.source, answer)
     if kinds & {"text", "opaque"}:
         return gold.source == answer.source
-    if kinds == {"list", "quantity"}:
-        return _same_decimal_comma(*sorted((gold, answer), key=lambda side: side.kind))
     return _same_items(gold, answer)
 
 
-def _same_ratio(text: Answer, value: Answer) -> bool:
-    """Whether a ratio such as `2:3` equals a fraction."""
-    ratio = _RATIO.fullmatch(text.source)
-    if not ratio or value.tree[0] != "/":
-        return False
-    return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
-
-
-def _same_decimal_comma(comma: Answer, point: Answer) -> bool:
-    """Whether `2,75` equals `2.75`; the other number must be written with a decimal point."""
-    match = _DECIMAL_COMMA.fullmatch(comma.source)
-    if not match or not point.places:
-        return False
-    return same_value(rational(f"{match[1]}.{match[2]}"), point.tree)
+def _is_spelling(text: str, value: Answer) -> bool:
+    """Whether a text spells a value: `2:3` a fraction, `2,75` a number with a decimal point."""
+    if value.tree[0] == "/" and (ratio := _RATIO.fullmatch(text)):
+        return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
+    if value.places and (comma := _DECIMAL_COMMA.fullmatch(text)):
+        return same_value(rational(f"{comma[1]}.{comma[2]}"), value.tree)
+    return False
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
     if {gold.kind, answer.kind} == {"matrix", "group"}:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
-    if [gold.label, answer.label].count("names") == 1:
-        gold, answer = _by_name(gold), _by_name(answer)  # (1, 2) equals y = 2, x = 1
+    if [gold.label, answer.label].count("names") == 1:  # (1, 2) equals y = 2, x = 1
+        gold, answer = _by_name(gold), _by_name(answer)
     kinds, labels = {gold.kind, answer.kind}, {gold.label, answer.label}
-    if (len(kinds) > 1 and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
+    if len(gold.items) != len(answer.items) or (len(kinds) > 1 and kinds not in _COMPARABLE):
         return False
-    is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
-    if "group" in kinds and len(labels) > 1 and not is_tuple:
-        return False
-    if "group" in kinds or not ("any" in labels or "set" in kinds or labels == {"names"}):
+    if "group" in kinds:
+        is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
+        return (len(labels) == 1 or is_tuple) and _in_order(gold, answer)
+    if "any" not in labels and "set" not in kinds and labels != {"names"}:
         return _in_order(gold, answer)
     rest = list(answer.items)
     for item in gold.items:
@@ -144,16 +137,15 @@ def _same_angle(gold: Answer, answer: Answer) -> bool:
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
     """Whether `decimal` is `other`, which is not a decimal, rounded to at least six places.
 
-    A decimal that looks exact, such as 3628801.000000, or that is below 0.001 does not count.
+    A decimal below 0.001 does not count.
     """
     if (decimal.places or 0) < ROUNDED_PLACES or other.places is not None:
         return False
     value, true = constant(decimal.tree), constant(other.tree)
     if not value or not true or other.tree[0] == "number" or abs(value) < 1e-3:
         return False
-    decimals = decimal.source.rpartition(".")[2].rstrip("0")
     places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
-    if len(decimals) < ROUNDED_PLACES - 2 or places < ROUNDED_PLACES:
+    if places < ROUNDED_PLACES:
         return False
     return abs(value - true) <= 0.500001 * 10**-places  # half of the last place, and float error
 
@@ -184,7 +176,7 @@ def _same_relation(gold: Answer, answer: Answer) -> bool:
     if left is None or right is None or (_is_solved(gold) and not _is_solved(answer)):
         return False
     ratio = constant_ratio(left, right)
-    return ratio is not None and (ratio > 0 or gold.label == r"\ne")  # a ratio < 0 flips < and >
+    return ratio is not None and ratio > 0  # a ratio below 0 flips < and >
 
 
 def _is_unknown(answer: Answer) -> bool:
@@ -218,17 +210,11 @@ def _as_set(answer: Answer) -> Answer | None:
     return Answer("group", answer.source, (ends[0], ends[2]), label=brackets)
 
 
-def can_be_equal(gold: Answer) -> bool:
-    """Whether an answer can equal the gold: all of the gold is understood and has a value."""
+def problem_of(gold: Answer) -> str | None:
+    """Why no answer can equal the gold, as the parser says it (else ""); None where one can."""
     if gold.kind in ("bad", "opaque"):
-        return False
+        return gold.label
     if gold.kind == "quantity":
-        return has_value(gold.tree)
-    return all(map(can_be_equal, gold.items))
-
-
-def unread_reason(answer: Answer) -> str:
-    """Why a part of the answer is not read, as the parser says it; "" where all is read."""
-    if answer.kind in ("bad", "opaque"):
-        return answer.label
-    return next(filter(None, map(unread_reason, answer.items)), "")
+        return None if has_value(gold.tree) else ""
+    problems = map(problem_of, gold.items)
+    return next((problem for problem in problems if problem is not None), None)

@@ -92,9 +92,11 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     scale, power = SCALES.get(words[0].removesuffix("s"), 1), match["power"]
     for size in _SIZES.keys() & words:
         power = _SIZES[size]
-    units = [word for word in words[scale > 1 :] if word not in _SIZES]
-    singulars = [(word, word.removesuffix("s")) for word in units]
-    units = [_UNITS.get(word, _UNITS.get(singular, singular)) for word, singular in singulars]
+    units = []
+    for word in words[1:] if scale > 1 else words:
+        singular = word.removesuffix("s")
+        if word not in _SIZES:
+            units.append(_UNITS.get(word, _UNITS.get(singular, singular)))
     name = " ".join(units).replace(" per ", "/")
     return match["value"].rstrip(), f"{name}^{power}" if power and name else name, scale
 
@@ -105,17 +107,16 @@ def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
     Short unknown words are products of letters (`3ba`, `3 ba`), and `5 tenths` is a number. `5 m`
     is a length in prose; in mathematics, where white space means nothing, m is a letter.
     """
-    first, singular, value = words[0], words[0].removesuffix("s"), match["value"]
+    first, singular = words[0], words[0].removesuffix("s")
     if _NO_UNITS.intersection(words) or (re.fullmatch(SCALE, first) and singular not in SCALES):
         return False
     is_known = first in _NAMES or singular in _NAMES
+    is_behind_number = re.search(r"(?:[\d)}.]|\\pi)$", match["value"]) is not None
     if match["upright"]:
-        return is_known or not value[-1].isalpha() or value.endswith(r"\pi")
-    if not re.search(r"(?:[\d)}.]|\\pi)$", value):
-        return False
+        return is_known or is_behind_number
     if first in ("m", "s", "h", "l"):
-        return in_prose and bool(match["gap"])
-    return is_known or len(first) > (2 if match["gap"] else 3)
+        is_known = in_prose and bool(match["gap"])
+    return is_behind_number and (is_known or len(first) > (2 if match["gap"] else 3))
 
 
 def conversion(unit: str, other: str) -> Fraction | None:

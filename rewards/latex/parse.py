@@ -12,10 +12,6 @@ class Unreadable(ValueError):
     """The text is not an expression that this parser understands."""
 
 
-class Malformed(Unreadable):
-    """The text is certainly not one expression, such as `1 8 9`."""
-
-
 # --- One spelling
 
 _SIGNS = str.maketrans(
@@ -35,16 +31,16 @@ _SPELLINGS = {
     r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\frac": "dfrac tfrac cfrac",
     r"\binom": "dbinom tbinom", " and ": "land wedge", " or ": "lor vee",
 }  # fmt: skip
+_OPERATORS = {"**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
-)
-NUMBER_WORDS = {word: i for i, word in enumerate(_ONES.split())}
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-for _i, _ten in enumerate(_TENS.split(), start=2):
+).split()
+NUMBER_WORDS = {word: i for i, word in enumerate(_ONES)}
+for _i, _ten in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2):
     NUMBER_WORDS[_ten] = 10 * _i
-    NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES.split()[:10])}
+    NUMBER_WORDS |= {f"{_ten}-{_ONES[j]}": 10 * _i + j for j in range(10)}
 _REWRITES = [  # rewrites to one spelling, applied in this order
     # Size, colour and font do not change the value.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)(?![A-Za-z])\s?", ""),
@@ -54,7 +50,6 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     # Words for numbers, and numbers among words.
     (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda word: str(NUMBER_WORDS[word[1]])),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
-    (r"\\text\{\s*(?:negative|minus)\s*\}", "-"),
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
@@ -72,14 +67,11 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     # Spellings of programs, such as sqrt(3) and pi, but not inside a word.
     (
         r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
-        r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
+        r"|(?:(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
         lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} ",
     ),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
-    (r"\*\*", "^"),
-    (r"<=", r"\\le "),
-    (r">=", r"\\ge "),
-    (r"!=|\\not\s*=", r"\\ne "),
+    (r"\*\*|<=|>=|!=", lambda match: _OPERATORS[match[0]]),
     # Thousands, and white space.
     (r"(?<=\d)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
     (r"(?<!\\)\\[,;:!> ]|~", " "),
@@ -114,8 +106,7 @@ def _without_delimiters(text: str) -> str:
         inside = text.rstrip(".,;: ")
         if len(inside) >= len(start + end) and inside.startswith(start) and inside.endswith(end):
             inside = inside[len(start) : len(inside) - len(end)].strip()
-            if start not in inside and not inside.endswith("\\"):
-                text = inside
+            text = text if start in inside else inside
     ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is not a full stop
     return text[: ends.start()].strip() if ends else text
 
@@ -124,6 +115,7 @@ def _without_delimiters(text: str) -> str:
 
 _TOKEN = re.compile(
     r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)"  # a number
+    r"|(?:[A-Za-z]|\\(?!log|ln)[A-Za-z]+)_(?:\d+|[A-Za-z]|\{[A-Za-z\d]+\})"  # an index
     r"|\\[A-Za-z]+|\\[|{}]"  # a command
     r"|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
     re.ASCII,
@@ -173,7 +165,7 @@ class _Parser:
         if end != len(text) or not self.tokens:
             raise Unreadable(f"{text[end : end + 20]!r} is not read as mathematics")
         if len(self.tokens) > MAX_TOKENS:
-            raise Malformed(f"an expression of more than {MAX_TOKENS} signs")
+            raise Unreadable(f"an expression of more than {MAX_TOKENS} signs")
         self.tokens.reverse()
         self.depth = 0
 
@@ -200,12 +192,10 @@ class _Parser:
             if self.next in _PRODUCTS:
                 sign = self.take()
                 tree = (_PRODUCTS[sign], tree, self.signed())
-            elif sign != "/":
-                tree = self.adjacent(tree)
-            elif self.next[0].isdigit():
-                raise Malformed("two numbers side by side")
-            else:
+            elif sign == "/":
                 raise Unreadable("a/bx can mean (a/b)x or a/(bx): write \\frac or parentheses")
+            else:
+                tree = self.adjacent(tree)
         return tree
 
     def adjacent(self, left: Tree) -> Tree:
@@ -213,7 +203,7 @@ class _Parser:
         last = left[2] if left[0] == "*" else left
         ends_in_power = last[0] == "^" and last[1][0] == "number"
         if re.match(r"[.\d]", self.next) and not ends_in_power:
-            raise Malformed("a number behind a factor: write a multiplication sign")
+            raise Unreadable("a number behind a factor: write a multiplication sign")
         may_be_mixed = self.next == r"\frac" and left[0] == "number"
         right = self.power()
         if not may_be_mixed or right[0] != "/" or not right[1][0] == right[2][0] == "number":
@@ -221,7 +211,7 @@ class _Parser:
         whole, over, under = left[1], right[1][1], right[2][1]
         are_whole = whole.denominator == over.denominator == under.denominator == 1
         if not are_whole or not 0 <= over < under:  # nobody writes 2\frac{5}{3}
-            raise Malformed("a number before a fraction that is not below 1")
+            raise Unreadable("a number before a fraction that is not below 1")
         return rational(whole + over / under)
 
     def signed(self) -> Tree:
@@ -255,7 +245,7 @@ class _Parser:
     def atom(self) -> Tree:
         self.depth += 1  # every nested expression passes here
         if self.depth > MAX_DEPTH:
-            raise Malformed(f"more than {MAX_DEPTH} parts inside one another")
+            raise Unreadable(f"more than {MAX_DEPTH} parts inside one another")
         tree = self.atom_of(self.take())
         self.depth -= 1
         return tree
@@ -268,58 +258,30 @@ class _Parser:
             self.take(_CLOSING[token])
             return (_OF_BRACKETS[token], tree) if token in _OF_BRACKETS else tree
         name = token.removeprefix("\\")
-        if token.isalpha() or name in _LETTERS:
-            return self.letter(name)
+        if token[0].isalpha() or name.partition("_")[0] in _LETTERS:
+            return ("letter", re.sub("[{}]", "", name))
         if name in ("frac", "binom"):
-            return ("/" if name == "frac" else name, self.argument(), self.argument())
+            return ("/" if name == "frac" else name, self.atom(), self.atom())
         if name == "sqrt":
             degree = self.atom() if self.next == "[" else rational(2)
-            return ("root", degree, self.argument())
+            return ("root", degree, self.atom())
         if name in _FUNCTIONS:
             return self.function(name)
-        raise Unreadable(f"{token} is not read here")
-
-    def letter(self, name: str) -> Tree:
-        """A letter with its subscript: the text of one token or of a group."""
-        if self.next == "_":
-            name += self.take()
-            if self.next == "{":
-                self.take()
-                while self.next != "}":
-                    name += self.take()
-                self.take()
-            else:
-                name += self.take()
-        if self.next == "'":
-            raise Unreadable("a letter with a prime, such as x'")
-        return ("letter", name)
-
-    def argument(self) -> Tree:
-        if self.next and self.next.isdigit() and len(self.next) > 1:
-            raise Unreadable("digits without braces: only the first would belong to the command")
-        return self.atom()
+        raise Unreadable(f"{token.partition('_')[0]} is not read here")
 
     def function(self, name: str) -> Tree:
-        r"""A function with its base, power and argument: `\log_2 8`, `\sin^2 x`, `\sin(x)^2`."""
+        r"""A function with its base, power and argument: `\log_2 8`, `\sin^2 x`, `\sin^{-1} x`."""
         base = power = None
-        while self.next in ("_", "^"):
+        while self.next == "^" or (self.next == "_" and name in ("log", "ln")):
             if self.take() == "_":
-                base = self.argument()
+                base = self.atom()
             else:
                 power = self.exponent()
-        if power == minus(rational(1)) and name in ("sin", "cos", "tan"):
+        if power == minus(rational(1)):
+            if name not in ("sin", "cos", "tan"):
+                raise Unreadable(f"{name}^{{-1}} x can mean the inverse function or a quotient")
             name, power = f"arc{name}", None
-        if power is not None and (power[:2] == ("*", rational(-1)) or power[1] == Fraction(0)):
-            raise Unreadable(f"{name}^{{-1}} x can mean the inverse function or a quotient")
-        if base is not None and name not in ("log", "ln"):
-            raise Unreadable(f"{name} with a subscript")
-        bracket = self.next
         argument = self.function_argument()
-        if bracket == "(" and power is None and self.next == "^":
-            self.take()
-            power = self.exponent()  # \sin(x)^2 is the square of \sin x
-        if bracket in ("(", "{") and self.next in ("^", "!"):
-            raise Unreadable(f"{self.next} behind {name}: of the argument, or of the function?")
         if name == "log" and base is None:  # base 10 or e: an unknown
             base = ("letter", "log")
         tree = (name, argument) if base is None else ("/", ("ln", argument), ("ln", base))

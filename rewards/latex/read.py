@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from rewards.latex.number import read_quantity, without_separators
-from rewards.latex.parse import Malformed, Tree, Unreadable, tidy
+from rewards.latex.parse import Tree, Unreadable, tidy
 from rewards.latex.value import constant, same_value
 
 
@@ -32,10 +32,9 @@ class Answer(NamedTuple):
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
 MAX_DEPTH = 8  # levels of answers inside answers
-# Times, ratios, dates, ordinals and numbers in another base are compared as text.
+# Times, ratios, ordinals and numbers in another base are compared as text.
 _LITERAL = re.compile(
-    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
-    r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
+    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?",
     re.DOTALL,
 )
 _SEPARATOR = r",|;|\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
@@ -54,7 +53,6 @@ _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area, (x, y)
     r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
     re.DOTALL,
 )
-_COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
 _REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|-)\s*\\\{(.*)\\\})?", re.DOTALL)
 _SUCH_THAT = re.compile(
     r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
@@ -91,7 +89,7 @@ def _read(text: str, depth: int) -> Answer:
         return Answer("bad", text)
     if _LITERAL.fullmatch(text):
         return _text(text)
-    for reader in (_read_relation, _read_matrix, _read_list, _read_union, _read_group, _read_pair):
+    for reader in _READERS:
         answer = reader(text, depth + 1)
         if answer is not None:
             return answer
@@ -100,7 +98,7 @@ def _read(text: str, depth: int) -> Answer:
 
 def _depths(text: str, brackets: str) -> list[int]:
     """The number of open brackets: 0 at the start, then one number after each bracket."""
-    steps = (1 if bracket[-1] in "{([" else -1 for bracket in re.findall(brackets, text))
+    steps = (1 if bracket in "{([" else -1 for bracket in re.findall(brackets, text))
     return list(itertools.accumulate(steps, initial=0))
 
 
@@ -150,8 +148,6 @@ def _read_relation(text: str, depth: int) -> Answer | None:
 
 def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     first, last = sides[0].strip(), sides[-1].strip()
-    if len(sides) > 2 and _NAME.fullmatch(sides[-2]):
-        first = sides[-2].strip()
     if not first:
         return _read(last, depth)
     if _NAME.fullmatch(last) and not _NAME.fullmatch(first):  # 5 = x
@@ -161,9 +157,8 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     if value in constants and not all(same_value(item.tree, value.tree) for item in constants):
         return Answer("bad", text)  # a false equation, 3 + 4 = 8
     names = re.findall("[A-Za-z]", first)
-    is_point = _COORDINATES.fullmatch(first) and value.kind == "group"
-    if is_point and len(value.items) == len(names):  # (x, y) = (1, 2) is x = 1, y = 2
-        pairs = zip(names, value.items, strict=True)
+    if first.startswith("(") and value.kind == "group" and len(value.items) == len(names):
+        pairs = zip(names, value.items, strict=True)  # (x, y) = (1, 2) is x = 1, y = 2
         named = tuple(Answer("named", text, (item,), label=name) for name, item in pairs)
         return Answer("list", text, named, label="names")
     if _NAME.fullmatch(first):
@@ -171,7 +166,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
         return Answer("named", text, (value, _read(first, depth)), label=name)
     if len(constants) >= max(2, len(items) - 1) and value in constants:
         return value  # 3 + 4 = 7, a + b = 3 + 4 = 7
-    return Answer("equation" if len(items) == 2 else "opaque", text, items)
+    return Answer("equation", text, items)
 
 
 def _read_list(text: str, depth: int) -> Answer | None:
@@ -180,12 +175,9 @@ def _read_list(text: str, depth: int) -> Answer | None:
         return None
     words = [re.sub(r"\\text|\W", "", separator) for separator in parts[1::2]]
     texts = [part for part in parts[::2] if part.strip()]  # an empty part: "1, 2, and 3"
-    if len(texts) == 1 or len(texts) < len(parts[::2]) - any(words):
+    if len(texts) < 2:
         return Answer("bad", text)
     items = [_read(part, depth) for part in texts]
-    if items[0].kind == "named" and all(item.kind != "named" for item in items[1:]):
-        values = [items[0].items[0], *items[1:]]  # n = 1, 2, 3
-        return Answer("named", text, (_spliced(text, values, ""),), label=items[0].label)
     if words == ["and"] and items[0].kind == items[1].kind == "relation":
         return _chain(text, *items) or _chain(text, *items[::-1]) or Answer("list", text, (*items,))
     names = {item.label for item in items if item.kind == "named"}
@@ -211,23 +203,28 @@ def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> 
 
 def _read_pair(text: str, depth: int) -> Answer | None:
     r"""`a \pm b` as a set of two values; None without `\pm`."""
-    count = len(_PLUS_MINUS.findall(text))
-    if count != 1:
-        return Answer("opaque", text) if count else None
+    if len(_PLUS_MINUS.findall(text)) != 1:
+        return None
     values = tuple(_read(_PLUS_MINUS.sub(sign, text), depth) for sign in "+-")
     return Answer("set", text, values, label="pm")
 
 
+def _read_reals(text: str, depth: int) -> Answer | None:
+    r"""The real numbers, all or without some, as intervals; else None."""
+    reals = _REALS.fullmatch(text)
+    if reals is None:
+        return None
+    without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
+    if not all(map(is_constant, without)):
+        return Answer("opaque", text)
+    ends = sorted(without, key=lambda item: constant(item.tree).real)
+    ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
+    parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
+    return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
+
+
 def _read_union(text: str, depth: int) -> Answer | None:
-    r"""Intervals joined by `\cup`, or the real numbers, all or without some; else None."""
-    if reals := _REALS.fullmatch(text):
-        without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
-        if not all(map(is_constant, without)):
-            return Answer("opaque", text)
-        ends = sorted(without, key=lambda item: constant(item.tree).real)
-        ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
-        parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
-        return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
+    r"""Intervals or sets joined by `\cup`; None without one."""
     parts = _split(text, r"\\cup(?![A-Za-z])")
     if len(parts) == 1:
         return None
@@ -247,6 +244,7 @@ def _read_group(text: str, depth: int) -> Answer | None:
     is_set = text.startswith(r"\{") and text.endswith(r"\}")
     inside = text[2:-2] if is_set else text[1:-1]
     is_group = is_set or (len(text) > 2 and text[0] in "([{" and text[-1] in ")]}")
+    # In (a)(b) the first bracket is not closed by the last.
     if not is_group or min(_depths(inside, r"[{}()\[\]]")) < 0:
         return None
     if text[0] == "{":
@@ -268,7 +266,7 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
     if r"\begin" not in text:
         return None
     match = _MATRIX.fullmatch(text)
-    if match is None or r"\begin" in match["rows"]:
+    if match is None:
         return Answer("opaque", text)
     times = match["times"].rstrip("* ")
     rows = []
@@ -278,6 +276,11 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
     return Answer("matrix", text, tuple(rows))
 
 
+_READERS = (
+    _read_relation, _read_matrix, _read_list, _read_reals, _read_union, _read_group, _read_pair,
+)  # fmt: skip
+
+
 def _read_quantity(text: str) -> Answer:
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
@@ -285,11 +288,7 @@ def _read_quantity(text: str) -> Answer:
         return _text(text)  # a name rather than a product
     try:
         return Answer("quantity", **read_quantity(text)._asdict())
-    except Malformed as error:
-        return Answer("bad", text, label=str(error))
     except Unreadable as error:
         if re.search(r"\\text\{|\.\.\.|[^ -~]", text):
             return _text(text)
-        is_torn = text.count("(") != text.count(")") or text.count("[") != text.count("]")
-        is_bad = is_torn or re.search(r"\{\s*,?\s*\}|\?|__", text)
-        return Answer("bad" if is_bad else "opaque", text, label=str(error))
+        return Answer("opaque", text, label=str(error))

@@ -53,8 +53,6 @@ def _letter_at_points(name: str) -> list[Fraction]:
     sizes, code = [1, 41, _FAR, -_FAR], sum(map(ord, name))
     for bit, size in enumerate(_SIZES):
         sizes.append(-size if code >> bit & 1 else size)
-    if name == "log":  # the unknown base of a logarithm
-        sizes = [abs(size) for size in sizes]
     hashes = [zlib.crc32(f"{i}{name}".encode()) for i in POINTS]  # unlike hash(), alike in each run
     fractions = [Fraction(2 * (hashes[i] % 5000) + 301, 9998) for i in range(len(sizes))]
     # Where n is above k, n! / (n - k)! is defined: once where a < b < c, and once where c < b < a.
@@ -74,7 +72,7 @@ def same_value(left: Tree, right: Tree) -> bool:
     if left == right:
         return True
     shared = defined = 0
-    for a, b in zip(_values(left), _values(right), strict=False):
+    for a, b in zip(_values(left), _values(right), strict=True):
         defined += a is not None
         if a is None or b is None:
             continue
@@ -90,11 +88,12 @@ def constant_ratio(left: Tree, right: Tree) -> float | None:
     None if it is not, or if both have a value at fewer than three points.
     """
     ratios = []
-    for a, b in zip(_values(left), _values(right), strict=False):
+    for a, b in zip(_values(left), _values(right), strict=True):
         if a is None or b is None or a == b == 0:
             continue
         try:
-            ratios.append(_divided(a, b))
+            a, b = _alike(a, b)
+            ratios.append(a / b)
         except (ArithmeticError, Unreadable):
             return None
         if not ratios[-1] or not _equal(ratios[0], ratios[-1]):
@@ -133,12 +132,14 @@ def has_value(tree: Tree) -> bool:
 
 def _values(tree: Tree) -> Iterator[Number | None]:
     """The value of a tree at each point; None where it has none."""
-    evaluator = _Evaluator()
-    if not letters(tree):
-        yield from [evaluator.value_or_none(tree, 0)] * len(POINTS)
-        return
+    evaluator, has_letters = _Evaluator(), bool(letters(tree))
     for point in POINTS:
-        yield evaluator.value_or_none(tree, point)
+        if has_letters or point == 0:
+            try:
+                value = evaluator.value(tree, point)
+            except (ArithmeticError, ValueError, TypeError, RecursionError):  # or Unreadable
+                value = None
+        yield value
 
 
 # --- Evaluation
@@ -149,17 +150,6 @@ class _Evaluator:
 
     def __init__(self):
         self.work = MAX_WORK
-
-    def value_or_none(self, tree: Tree, point: int) -> Number | None:
-        try:
-            return self.value(tree, point)
-        except (
-            ArithmeticError,
-            ValueError,
-            TypeError,
-            RecursionError,
-        ):  # Unreadable is a ValueError
-            return None
 
     def value(self, tree: Tree, point: int) -> Number:
         operation, *parts = tree
@@ -178,23 +168,23 @@ class _Evaluator:
     def apply(self, operation: str, values: list[Number]) -> Number:
         """The result of an operation; exact where the values and the result are fractions."""
         if operation == "root":
-            return self.apply("^", [values[1], 1 / values[0]])
+            operation, values = "^", [values[1], 1 / values[0]]
         result = None
         if operation in _EXACT and all(isinstance(value, Fraction) for value in values):
             result = _EXACT[operation](*values)
         elif operation not in _INEXACT:
             raise Unreadable(f"{operation} is computed for fractions only, not for roots or sines")
-        if result is None and operation == "^" and _has_real_root(*values):
-            result = self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
-        elif result is None:
-            self.spend(10 if operation in "+*/" else 100)
-            result = _INEXACT[operation](*map(_inexact, values))
         if isinstance(result, Fraction):
             bits = _bits(result)
             self.spend(2 + bits * bits // 2_000_000)
             if bits > MAX_BITS:
                 raise Unreadable("the value has too many digits")
-        elif not _mp.isfinite(result):
+            return result
+        if operation == "^" and _has_real_root(*values):
+            return self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
+        self.spend(10 if operation in "+*/" else 100)
+        result = _INEXACT[operation](*map(_inexact, values))
+        if not _mp.isfinite(result):
             raise Unreadable("the value is infinite or undefined")
         return result
 
@@ -216,20 +206,21 @@ def _inexact(value: Number) -> mpc:
     return mpc(mpf(value.numerator) / value.denominator)
 
 
-def _equal(left: Number, right: Number) -> bool:
+def _alike(left: Number, right: Number) -> tuple[Number, Number]:
+    """Two numbers of one kind: unchanged if both are fractions, else both inexact."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return left == right
+        return left, right
+    return _inexact(left), _inexact(right)
+
+
+def _equal(left: Number, right: Number) -> bool:
     try:
-        left, right = _inexact(left), _inexact(right)
+        left, right = _alike(left, right)
     except Unreadable:
         return False
+    if isinstance(left, Fraction):
+        return left == right
     return abs(left - right) <= _EQUAL * max(abs(left), abs(right))
-
-
-def _divided(left: Number, right: Number) -> Number:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return left / right
-    return _inexact(left) / _inexact(right)
 
 
 def _sum(left: mpc, right: mpc) -> mpc:
@@ -277,17 +268,9 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
         return None
     if base == 0 and exponent <= 0:
         raise Unreadable("0 to the power 0, or to a negative power")
-    if abs(base) == 1:
-        return base ** (exponent.numerator % 2)  # cheap for a large exponent
     if _bits(base) * abs(exponent) > MAX_BITS:
         raise Unreadable("the power has too many digits")
     return base**exponent.numerator
-
-
-def _binomial(n: Fraction, k: Fraction) -> Fraction:
-    if n.denominator == 1:
-        return Fraction(math.comb(_whole(n), _whole(k, limit=int(n))))
-    return math.prod((n - i) / (i + 1) for i in range(_whole(k, 12)))  # a polynomial in n
 
 
 def _whole(value: Fraction, limit: int = 3000) -> int:
@@ -298,7 +281,8 @@ def _whole(value: Fraction, limit: int = 3000) -> int:
 
 _EXACT = {
     "+": operator.add, "*": operator.mul, "/": operator.truediv, "^": _exact_power, "abs": abs,
-    "!": lambda n: Fraction(math.factorial(_whole(n))), "binom": _binomial,
+    "!": lambda n: Fraction(math.factorial(_whole(n))),
+    "binom": lambda n, k: Fraction(math.comb(_whole(n), _whole(k, limit=int(n)))),
     "mod": lambda a, b: Fraction(_whole(a, 10**9) % _whole(b, 10**9)),
     "floor": lambda a: Fraction(math.floor(a)), "ceil": lambda a: Fraction(math.ceil(a)),
 }  # fmt: skip
