@@ -100,8 +100,6 @@ def answer_of(instructions, number, arch, arguments=(0,) * 6):
         place += 1
         if code == seccomp.LOAD:
             value = struct.unpack_from("I", data, operand)[0]
-        elif code == seccomp.JUMP:
-            place += operand
         elif code == seccomp.AND:
             value &= operand
         elif code == seccomp.RET:
