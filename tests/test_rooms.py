@@ -63,7 +63,7 @@ BUDGET = {
     "recipes/number_count": 150,
     "rewards": 3950,
     "rewards/latex": 1400,
-    "rewards/sandbox": 2900,
+    "rewards/sandbox": 2650,
     "scripts": 950,
     "tests": 15650,
 }

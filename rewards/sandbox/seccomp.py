@@ -52,14 +52,13 @@ ALWAYS = _read("""
     getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -
     epoll_pwait 281 22
 """)
-RECEIVING = _read("recvmsg 47 212")  # for the checker only, which receives descriptors
 CONDITIONAL = _read("""
     futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  clone 56 220  kill 62 129
     tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167  socketpair 53 199
     sendto 44 206  clock_nanosleep 230 115  clock_gettime 228 113  clock_getres 229 114
 """)
 ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc uses the older call
-CALLS = ALWAYS | RECEIVING | CONDITIONAL | ABSENT
+CALLS = ALWAYS | CONDITIONAL | ABSENT
 
 LOAD, JEQ, JGE, JSET, AND, RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -105,18 +104,14 @@ def machine() -> str:
     return name
 
 
-def program(receives: bool = False) -> list[Instruction]:
-    """The instructions of the filter; `OWN` stands for the process's id.
-
-    `receives`: allow to receive descriptors, for the checker.
-    """
+def program() -> list[Instruction]:
+    """The instructions of the filter; `OWN` stands for the process's id."""
     on = machine()
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
     head.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
         head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
-    allowed = ALWAYS | (RECEIVING if receives else {})
-    answers = {name: [(RET, 0, 0, ALLOW)] for name in allowed}
+    answers = {name: [(RET, 0, 0, ALLOW)] for name in ALWAYS}
     answers |= {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
     for name, conditions in _conditions().items():
         answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
