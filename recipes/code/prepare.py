@@ -15,6 +15,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def prepare(
     hide: int | None = None,
     held_out: int = 0,
     packages: Sequence[str] = (),
+    task_ids: Path | None = None,
 ) -> int:
     """Load the tasks, check them in the sandbox, write the kept ones; return how many are kept.
 
@@ -57,7 +59,7 @@ def prepare(
         raise ValueError(
             f"{out} already holds {', '.join(taken)}. Remove them or give another --out."
         )
-    splits = load_tasks(data, path, held_out)
+    splits = load_tasks(data, path, held_out, task_ids)
     tasks = [task for of_split in splits.values() for task in of_split]
     evaluated = {task["name"] for task in splits["test"]}
     out.mkdir(parents=True, exist_ok=True)  # a failure shows now, not after minutes of checks
@@ -94,15 +96,19 @@ def prepare(
 # --- Data sets
 
 
-def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, list[Task]]:
-    """Load the tasks of both splits of `mbpp`, `humaneval`, `one_liners` or `jsonl`.
+def load_tasks(
+    data: str, path: Path | None, held_out: int = 0, task_ids: Path | None = None
+) -> dict[str, list[Task]]:
+    """Load the tasks of each split of `mbpp`, `humaneval`, `one_liners` or `jsonl`.
 
-    For `jsonl` about one task in `held_out` is a test task, chosen by its prompt; 0: none.
+    For `jsonl` about one task in `held_out` goes to the test split, chosen by its prompt; 0: none.
+    With `task_ids`, the tasks of MBPP or HumanEval that this file names are the test split, and no
+    other task is loaded.
     """
     from recipes.common.data.split import is_held_out  # here, since this import loads torch
 
-    splits: dict[str, list[Task]] = {"train": [], "test": []}
     if data == "jsonl":
+        splits: dict[str, list[Task]] = {"train": [], "test": []}
         for task in read_tasks(path, "train"):
             is_test = held_out and is_held_out(task["prompt"], held_out)
             splits["test" if is_test else "train"].append(task)
@@ -111,13 +117,32 @@ def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, lis
         splits = one_liner_tasks(600, 128, 0, lambda expression: is_held_out(expression, one_in=8))
     elif data == "humaneval":
         rows = read_rows(path, dict.fromkeys(HUMANEVAL_KEYS, (str,)), "openai/openai_humaneval")
-        splits["test"] = [humaneval_task(row) for row in rows]
+        splits = {"train": [], "test": [humaneval_task(row) for row in rows]}
     else:
         file = path / "mbpp.jsonl" if path and path.is_dir() else path
         rows = read_rows(file, MBPP_KEYS, "google-research-datasets/mbpp", "full")
-        for split, ids in MBPP_SPLITS.items():
-            splits[split] = [mbpp_task(row) for row in rows if row["task_id"] in ids]
-    return {split: [complete_row(task) for task in tasks] for split, tasks in splits.items()}
+        split_of = {number: split for split, ids in MBPP_SPLITS.items() for number in ids}
+        splits = {"train": [], "test": [], None: []}
+        for row in rows:
+            splits[split_of.get(row["task_id"])].append(mbpp_task(row))
+    if task_ids:
+        splits = {"train": [], "test": named_tasks(task_ids, [*chain(*splits.values())])}
+    return {split: [complete_row(task) for task in splits[split]] for split in ("train", "test")}
+
+
+def named_tasks(file: Path, tasks: list[Task]) -> list[Task]:
+    """The tasks whose ids stand in a file, one a line: `2`, `Mbpp/2` or `HumanEval/2`.
+
+    ValueError if no task has one of the ids.
+    """
+    ids = [line.rpartition("/")[2] for line in file.read_text().split()]
+    by_id = {task["name"].rpartition("/")[2]: task for task in tasks}
+    if missing := sorted(set(ids) - by_id.keys()):
+        raise ValueError(
+            f"{file} names {', '.join(missing)}, which the data set does not have: give one id of "
+            "a task a line, such as 2 or Mbpp/2."
+        )
+    return [by_id[number] for number in dict.fromkeys(ids)]
 
 
 def read_rows(file: Path | None, keys: dict[str, tuple[type, ...]], *hub: str) -> list[dict]:
