@@ -19,7 +19,6 @@ from rewards.rows import LogExtra, LogMetric, as_rows, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.jobs import WALL, Job
 from rewards.sandbox.names import names_of
-from rewards.sandbox.slot import GRACE_S
 from rewards.text import after_thinking, completion_text
 
 TIMEOUT_S = 5.0  # by default; data sets are prepared for this limit
@@ -193,7 +192,7 @@ class CodeTests:
         except SandboxError as error:
             raise ValueError(str(error)) from error
         workers = self.sandbox().workers
-        longest = -(-completions // workers) * (WALL * self.timeout_s + GRACE_S)
+        longest = -(-completions // workers) * WALL * self.timeout_s
         if longest < limit_s:
             return self.sandbox().describe()
         return (

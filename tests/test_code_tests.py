@@ -197,7 +197,7 @@ def test_a_limit_that_is_none_is_refused(timeout_s):
 
 
 @pytest.mark.parametrize(
-    ("completions", "workers", "longest"), [(8, "2 workers", 42), (3, "1 worker", 31.5)]
+    ("completions", "workers", "longest"), [(8, "2 workers", 40), (3, "1 worker", 30)]
 )
 def test_it_says_if_programs_that_never_end_would_not_end_within_the_limit_of_a_call(
     monkeypatch, completions, workers, longest

@@ -70,7 +70,7 @@ def raw_call(number, *arguments):
     [
         *(("futex", (0, operation)) for operation in (0, 1, 6, 9, 11, 13, 0x86, 0x87, 0x8B, 0x8D)),
         *(("madvise", (0, 0, advice)) for advice in (3, 9, 12, 20, 21, 22, 23, 100, 101)),
-        ("recvmsg", (0, 0, 0)),  # the checker alone may
+        ("recvmsg", (0, 0, 0)),
         ("sendto", (0, 0, 0, 1, 0, 0)),
         ("recvfrom", (0, 0, 0, 1, 0, 0)),
         ("mmap", (0, 4 << 20, 3, 0x20022, -1, 0)),
@@ -86,7 +86,9 @@ def raw_call(number, *arguments):
 def test_the_filter_refuses_these_arguments(name, arguments):
     def work():
         values = [os.getpid() if value == "own" else value for value in arguments]
-        return raw_call(seccomp.CALLS[name][seccomp.machine()], *values)
+        machine = seccomp.machine()
+        number = NUMBERS[machine].get(name) or seccomp.CALLS[name][machine]
+        return raw_call(number, *values)
 
     assert in_child(work, filtered) == 1
 
@@ -100,8 +102,6 @@ def answer_of(instructions, number, arch, arguments=(0,) * 6):
         place += 1
         if code == seccomp.LOAD:
             value = struct.unpack_from("I", data, operand)[0]
-        elif code == seccomp.JUMP:
-            place += operand
         elif code == seccomp.AND:
             value &= operand
         elif code == seccomp.RET:

@@ -55,7 +55,7 @@ def later(seconds, work):
 
 
 def test_a_batch_keeps_all_workers_busy(sandbox):
-    span = "import time\nprint(time.monotonic())\ntime.sleep(0.5)\nprint(time.monotonic())"
+    span = "import time\nprint(time.monotonic())\ntime.sleep(2)\nprint(time.monotonic())"
     outcomes = sandbox.run_batch([Stdio(span, [("", "")])] * 2)
     began, ended = zip(*(map(float, one.output.split()) for one in outcomes), strict=True)
     assert max(began) < min(ended)
@@ -101,13 +101,6 @@ def test_other_work_on_its_core_takes_no_time_from_a_program():
             stack.callback(busy.kill)
         jobs = [Asserts(work, ["assert f() == 1"], timeout_s=0.3), Stdio(work, [("", "1")], 0.3)]
         assert statuses(sandbox.run_batch(jobs)) == ["pass", "pass"]
-
-
-def test_one_checker_serves_many_programs_and_is_gone_after_the_last():
-    with Sandbox(workers=1) as sandbox:
-        assert statuses(sandbox.run_batch([WRONG, RIGHT] * 40)) == ["fail", "pass"] * 40
-        slot = sandbox._all[0]
-        assert slot.served == 16 and slot.checker is None and descendants(slot.process.pid) == []
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
@@ -163,7 +156,7 @@ def test_a_clock_counts_a_stop_as_a_second_at_most(monkeypatch):
 
 
 def test_a_stopped_zygote_is_given_up(monkeypatch):
-    monkeypatch.setattr("rewards.sandbox.slot.OVERDUE_S", 0.5)
+    monkeypatch.setattr("rewards.sandbox.slot.SILENT_S", 2.0)
     with Sandbox(workers=1) as sandbox:
         stopped = zygotes(sandbox)[0]
         os.kill(stopped, signal.SIGSTOP)

@@ -34,17 +34,15 @@ class Clock:
         return self._counted
 
 
-def processor_seconds(pid: int | None) -> float:
-    """Processor time that a process has used; 0.0 without a process or if the kernel refuses."""
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used; 0.0 if the kernel refuses."""
     with contextlib.suppress(OSError):
-        return time.clock_gettime((~pid << 3) | 2) if pid else 0.0  # its clock's id in the kernel
+        return time.clock_gettime((~pid << 3) | 2)  # the number of its clock in the kernel
     return 0.0
 
 
-def waiting_seconds(pid: int | None) -> float:
+def waiting_seconds(pid: int) -> float:
     """Seconds for which a process could run but its core was busy; 0.0 if that is not known."""
-    if pid is None:
-        return 0.0
     with contextlib.suppress(OSError, LookupError, ValueError):
         statistics = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)  # faster than `open`
         try:

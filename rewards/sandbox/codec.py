@@ -165,14 +165,12 @@ class Table:
     def encode(self, value: Any, depth: int = 0) -> Any:
         """Return the data of a value, and number what is new; may raise `CodecError`."""
         kind = type(value)
-        if value is None or kind is bool or kind is float:
+        if value is None or kind is bool or kind is float or kind is str:
             return value
         if kind is int:
             if value.bit_length() > DIGITS * 4:
                 raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
             return value if -SMALL < value < SMALL else {"n": [format(value, "x")]}
-        if kind is str:
-            return value if value.isascii() else _utf8_or_hex(value)
         if id(value) in self._numbers:
             return {"=": self._numbers[id(value)]}
         if depth >= MAX_DEPTH:
@@ -348,12 +346,3 @@ class Table:
             kind = self.exceptions.get(name[1])
         is_exception = isinstance(kind, type) and issubclass(kind, BaseException)
         return kind if is_exception else None
-
-
-def _utf8_or_hex(text: str) -> Any:
-    """The text itself, or its bytes in hex if it has lone surrogates, which UTF-8 cannot hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return {"u": [text.encode("utf-8", "surrogatepass").hex()]}
-    return text

@@ -8,14 +8,17 @@ sandbox itself is `infra`.
 What is not covered: a program that knows the tests by heart.
 """
 
+import json
 import marshal
+import os
 import signal
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import ExitStack
+from typing import BinaryIO, NamedTuple
 
 from rewards.sandbox.checker import NEVER_CALLED
-from rewards.sandbox.names import are_plain, compiled, names_of
-from rewards.sandbox.slot import Ends, Ran, Slot, Times
+from rewards.sandbox.names import compiled, names_of
+from rewards.sandbox.slot import Ran, Slot, Times, memory_file
 
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
@@ -82,8 +85,8 @@ def run_job(slot: Slot, job: Job) -> Outcome:
     """Run a job in this slot; raise `ZygoteDied` for a failure that the program did not cause."""
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
-        none = (False,) * len(tests_of(job))
-        return Outcome("fail", f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, "", none)
+        none = [False] * len(tests_of(job))
+        return _outcome(none, f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, b"")
     if isinstance(job, Stdio):
         return _run_cases(slot, job, program)
     try:
@@ -107,27 +110,26 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
 
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -> Outcome:
-    is_shared = are_plain(job.tests, job.setup)
     limits = Times(job.timeout_s, WALL * job.timeout_s)
     for _ in range(2):
-        with Ends() as ends:
-            printed, source = ends.output(), ends.file(program)
-            here, there = ends.pair()
-            tests = (there, ends.file(checker_job))
-            ran = slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
-        if None not in ran.verdicts:
-            break  # None: the checker died, perhaps by an earlier program, so run once more
-    return _asserts_outcome(job, ran)
-
-
-def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
-    lines = [line for line in ran.verdicts if type(line) is list]
+        with ExitStack() as files:
+            null, other_null = _null_device(files), _null_device(files)
+            tests, source = memory_file(files, checker_job), memory_file(files, program)
+            printed, verdicts = memory_file(files), memory_file(files)
+            roles = {
+                "checker": [null, null, null, tests, verdicts],
+                "worker": [other_null, printed, printed, source],
+            }
+            ran = slot.run(roles, [printed, verdicts], limits)
+        if ran.late or ran.exits["checker"] == 0:
+            break  # else somebody has killed the checker: run once more
+    lines = [json.loads(line) for line in ran.written[1].split(b"\n")[:-1]]
     passed = [passes is True for passes, _ in lines if passes is not None]
     passed += [False] * (len(job.tests) - len(passed))
-    reasons = [text for passes, text in lines if passes is not True]
+    reasons = [text for passes, text in lines if not passes]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError") or ran.has_flooded()):
-        reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
+        reason = _ended(ran, "worker", job.timeout_s) or reason or "the tests did not end"
     return _outcome(passed, reason, ran.wall_s, ran.written[0])
 
 
@@ -139,11 +141,12 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
         if min(left) <= 0.0:
             reason = reason or _timeout(job.timeout_s)
             break
-        with Ends() as ends:
-            source = ends.file(stdin.encode("utf-8", "surrogatepass"))
-            descriptors = (source, ends.output(), ends.output(), ends.file(program))
-            limits = Times(*(max(one, LEAST_S) for one in left))
-            ran = slot.run("script", ends, descriptors, limits)
+        with ExitStack() as files:
+            given = memory_file(files, stdin.encode("utf-8", "surrogatepass"))
+            outputs = [memory_file(files), memory_file(files)]
+            script = [given, *outputs, memory_file(files, program)]
+            limits = Times(max(left.seconds, LEAST_S), max(left.wall_s, LEAST_S))
+            ran = slot.run({"script": script}, outputs, limits)
         left = Times(left.seconds - ran.used.seconds, left.wall_s - ran.used.wall_s)
         seconds += ran.wall_s
         output = output or ran.written[0]
@@ -156,9 +159,14 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     return _outcome(passed, reason, seconds, output)
 
 
+def _null_device(files: ExitStack) -> BinaryIO:
+    """A null device of its own: flags set on a shared one would stay for later programs."""
+    return files.enter_context(open(os.devnull, "r+b", buffering=0))
+
+
 def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
     """Say why a case failed; empty if it passed."""
-    ended = _ended(ran, timeout_s)
+    ended = _ended(ran, "script", timeout_s)
     if ended.startswith("exited"):
         complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
         return f"{ended}: {complaint}"[:300]
@@ -168,15 +176,16 @@ def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
     return "" if lines_of(printed) == lines_of(expected) else "wrong output"
 
 
-def _ended(ran: Ran, timeout_s: float) -> str:
+def _ended(ran: Ran, role: str, timeout_s: float) -> str:
     """Say why a program was stopped or failed, seen from outside; empty if it ended well."""
     if ran.has_flooded():
         return "output: more than 1 MiB"
     if ran.late:
         return _timeout(timeout_s)
-    if ran.exit < 0:
-        return f"killed by {SIGNALS.get(-ran.exit, f'signal {-ran.exit}')}"
-    return f"exited with code {ran.exit}" if ran.exit else ""
+    code = ran.exits[role]
+    if code < 0:
+        return f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
+    return f"exited with code {code}" if code else ""
 
 
 def _timeout(timeout_s: float) -> str:
@@ -192,10 +201,8 @@ def lines_of(text: str) -> list[str]:
 
 
 def _outcome(passed: list[bool], reason: str, seconds: float, output: bytes) -> Outcome:
-    text = output.decode("utf-8", "replace")
-    if all(passed):
-        return Outcome("pass", "", round(seconds, 4), text, tuple(passed))
-    return Outcome("fail", printable(reason), round(seconds, 4), text, tuple(passed))
+    status, why = ("pass", "") if all(passed) else ("fail", printable(reason))
+    return Outcome(status, why, round(seconds, 4), output.decode("utf-8", "replace"), tuple(passed))
 
 
 def printable(text: str) -> str:

@@ -41,10 +41,6 @@ def _integer(text: str) -> int:
     return int(text, 16)
 
 
-def _surrogates(text: str) -> str:
-    return bytes.fromhex(text).decode("utf-8", "surrogatepass")
-
-
 # Views of a dict. The only object to which such a view refers is its dict.
 VIEWS: dict[type, tuple[str, Callable, Callable]] = {
     type({}.keys()): ("k", gc.get_referents, lambda parts: dict.keys(*parts)),
@@ -93,7 +89,6 @@ BUILDERS = {
     **{tag: build for tag, _, build in LEAVES.values()},
     **{tag: kind for kind, tag in FROZEN.items()},
     "n": _build_from((str,), _integer),
-    "u": _build_from((str,), _surrogates),
     "T": _build_from((str,), TYPES.__getitem__),
 }
 # Attributes of a type that mean nothing for a value which has arrived.

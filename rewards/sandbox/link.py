@@ -5,15 +5,17 @@ not trust each other.
     Server(stream, run, flush).serve()              # in the worker, until the checker closes
 
 Promises: a call means what it means in one process. Values keep type and identity (see `codec`). A
-change of an argument or result shows at the other end, also in later calls. While a call runs, the
-program can ask the tests for three things only: the next value of an iterator that they passed, a
-call of what they have put in place of `input` or `print`, and the use of what they have put in
-place of `sys.stdin` or `sys.stdout`. Whatever else the program sends is a `LinkError`, after which
-no test passes. An exception that would end a loop (`StopIteration`) arrives as another type, and
-`SystemExit` arrives as itself only for a test that names it.
+change of an argument or result shows at the other end, also in later calls; so does what is sent or
+thrown into a generator. While a call runs, the program can ask the tests for three things only: the
+next value of an iterator that they passed, a call of what they have put in place of `input` or
+`print`, and the use of what they have put in place of `sys.stdin` or `sys.stdout`. Whatever else
+the program sends is a `LinkError`, after which no test passes. An exception that would end a loop
+(`StopIteration`) arrives as another type, and `SystemExit` arrives as itself only for a test that
+names it.
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
-Functions, coroutines and objects cannot be used at the other end, even in a correct program.
+Functions, coroutines and objects cannot be used at the other end, even in a correct program. That a
+generator was closed, or what it returned, does not show at the other end.
 """
 
 import builtins
@@ -24,21 +26,30 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from rewards.sandbox.codec import MALFORMED, CodecError, Table
 
 MAX_BYTES = 8 << 20
 LOOP_ENDS = (StopIteration, StopAsyncIteration)
+OF_ITERATORS = ("next", "send", "throw")
 # Made once: `json.dumps` with separators would make an encoder in each call.
-_to_json = json.JSONEncoder(separators=(",", ":")).encode
+_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 # What tests may replace, and the requests by which a program then uses it.
 REPLACEABLE = {"input": builtins, "print": builtins, "stdin": sys, "stdout": sys}
 REQUESTS = {
     "input": "input", "print": "print", "read": "stdin", "readline": "stdin", "write": "stdout"
 }  # fmt: skip
 _FUNCTIONS = {"input": input, "print": print}
+
+
+def to_json(data: Any) -> bytes:
+    """JSON in UTF-8, in which lone surrogates stay what they are."""
+    return _encoder.encode(data).encode("utf-8", "surrogatepass")
+
+
+def from_json(text: bytes) -> Any:
+    return json.loads(text.decode("utf-8", "surrogatepass"))
 
 
 class LinkError(BaseException):
@@ -61,13 +72,20 @@ class Link:
     """
 
     def __init__(self, stream: int):
-        self.stream = stream
+        self.stream, self.incoming = stream, os.fdopen(stream, "rb", closefd=False)
         self.table = Table(self._values_of)
 
     def _values_of(self, number: int) -> Iterator:
         """The values of an iterator of the other end, by its number."""
-        while values := self.request("next", number, []):
-            yield values[0]
+        kind, passed_on = "next", []
+        while values := self.request(kind, number, passed_on):
+            kind, passed_on = "next", []
+            try:
+                sent = yield values[0]
+                if sent is not None:
+                    kind, passed_on = "send", [sent]
+            except Exception as error:  # thrown into a generator
+                kind, passed_on = "throw", [error]
 
     def request(self, kind: str, details: Any, values: list) -> list:
         """Ask the other end, and answer what it asks meanwhile. Return [value], or [] for the end
@@ -87,12 +105,16 @@ class Link:
         """Do what the other end asks, and send it the result or the exception."""
         try:
             if kind == "next":
-                answer = [*islice(self.table.iterator(details), 1)]
+                answer = [next(self.table.iterator(details))]
+            elif kind in OF_ITERATORS:
+                answer = [getattr(self.table.iterator(details), kind)(*values)]
             else:
                 answer = [self.perform(kind, details, values)]
-            kind = "value" if answer else "end"
+            kind = "value"
         except LinkError:
             raise
+        except StopIteration as error:
+            kind, answer = ("end", []) if kind in OF_ITERATORS else ("error", [error])
         except BaseException as error:
             kind, answer = "error", [error]
         values.clear()  # `send` tells the other end to forget what nobody here holds any longer
@@ -106,17 +128,16 @@ class Link:
         """Send a message and empty `values`; `LinkError` if they cannot be sent."""
         try:
             data = [self.table.encode(value) for value in values]
-            text = _to_json([kind, details, data, self.table.encode_changes()])
+            text = to_json([kind, details, data, self.table.encode_changes()])
             if len(text) > MAX_BYTES:
                 raise CodecError(f"cannot be sent: {len(text)} bytes, the most is {MAX_BYTES}")
         except Exception as error:
-            self._write(_to_json(["broken", str(error), [], [], []]))
+            self._write(to_json(["broken", str(error), [], [], []]))
             raise LinkError(str(error)) from None
         values.clear()
-        self._write(f"{text[:-1]},{_to_json(self.table.release())}]")
+        self._write(text[:-1] + b"," + to_json(self.table.release()) + b"]")
 
-    def _write(self, text: str) -> None:
-        data = text.encode()
+    def _write(self, data: bytes) -> None:
         left = memoryview(struct.pack("!I", len(data)) + data)
         try:
             while left:
@@ -133,7 +154,7 @@ class Link:
         if size > 2 * MAX_BYTES or (data := self._take(size)) is None:
             raise LinkError("no message")
         try:
-            kind, details, values, changes, released = json.loads(data)
+            kind, details, values, changes, released = from_json(data)
             values = [self.table.decode(value) for value in values]
             self.table.apply(changes)
             self.table.forget(released)
@@ -144,16 +165,12 @@ class Link:
         return kind, details, values
 
     def _take(self, size: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < size:
-            try:
-                data = os.read(self.stream, min(size - len(parts), 1 << 20))
-            except OSError:
-                return None
-            if not data:
-                return None
-            parts += data
-        return bytes(parts)
+        """Read so many bytes; None if the stream ends before."""
+        try:
+            data = self.incoming.read(size)
+        except OSError:
+            return None
+        return data if len(data) == size else None
 
 
 class Caller(Link):
@@ -174,7 +191,7 @@ class Caller(Link):
         """Ask the program as `Link.request`; raise its exception as one that a test may catch."""
         try:
             answer = super().request(kind, [details, _replaced()], values)
-            if not answer and kind != "next":
+            if not answer and kind not in OF_ITERATORS:
                 raise LinkError("no message")
             return answer
         except LinkError:
@@ -261,7 +278,8 @@ class TestsStream(io.TextIOBase):
     """A text stream of the tests, such as an `io.StringIO`, for the program."""
 
     def __init__(self, function: Callable[[str], Callable]):
-        self.read, self.readline, self.write = map(function, ("read", "readline", "write"))
+        self.read, self.readline = function("read"), function("readline")
+        self.write = function("write")
 
 
 def _call(function: Callable, keywords: list[str], values: list) -> Any:
@@ -278,8 +296,5 @@ def _replaced() -> list[str]:
 
 def read_all(descriptor: int) -> bytes:
     """Read the rest of a file and close it."""
-    data = bytearray()
-    while part := os.read(descriptor, 1 << 20):
-        data += part
-    os.close(descriptor)
-    return bytes(data)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()

@@ -1,9 +1,8 @@
-"""Read tests without running them: which functions the program must define, which modules the tests
-use without an import, and whether a test could change something for the tests after it.
+"""Read tests without running them: which functions the program must define, and which modules the
+tests use without an import.
 
     names_of(["assert area(2) == math.pi * 4"])     # Names(program=('area',), modules=('math',))
     names_of(["assert sum(10, 15) == 6"])           # Names(program=('sum',), modules=())
-    are_plain(["math.pi = 3"])                      # False: it changes pi for the next test
 
 Promises: tests are compiled here, once for all programs of a task, and never run. Their asserts are
 kept even under `python -O`.
@@ -21,17 +20,6 @@ from itertools import chain
 from types import CodeType
 from typing import NamedTuple
 
-# A test that only calls functions of these modules cannot change what another test means.
-_harmless = """
-    math cmath numbers fractions statistics random string re textwrap unicodedata json copy
-    operator itertools functools collections heapq bisect typing datetime time hashlib
-"""
-PLAIN_MODULES = frozenset(_harmless.split())
-# With these a test could change things that its own text does not name.
-_reaching = """
-    setattr delattr getattr vars globals locals exec eval compile open input breakpoint register
-"""
-REACHING = frozenset(_reaching.split())
 RAISES = ("raises", "assertRaises")  # in pytest and in unittest
 
 
@@ -66,37 +54,6 @@ def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Nam
     errors = tuple(name for name in unknown if name in caught)
     functions = tuple(name for name in unknown if name not in caught)
     return Names(named or functions or _called_in_all(trees[1:], bound), modules, errors)
-
-
-def are_plain(tests: Sequence[str], setup: str = "") -> bool:
-    """Whether these tests can change only their own variables: they use only harmless modules, no
-    name that reaches further, and assign to no attribute.
-    """
-    return all(_is_plain(text) for text in (setup, *tests))
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_plain(text: str) -> bool:
-    tree = ast.parse(text)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _bound(tree)
-    modules = used & sys.stdlib_module_names
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            modules.add((node.module or "").partition(".")[0])
-    return modules <= PLAIN_MODULES and not any(map(_reaches_out, ast.walk(tree)))
-
-
-def _reaches_out(node: ast.AST) -> bool:
-    """Whether this part of a test could change more than variables of the test."""
-    if isinstance(node, ast.Name):
-        return node.id in REACHING or (node.id.startswith("__") and node.id != "__name__")
-    is_stored = not isinstance(getattr(node, "ctx", None), ast.Load)
-    if isinstance(node, ast.Attribute):
-        return is_stored or node.attr in REACHING or node.attr.startswith("_")
-    is_part_of_one = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute)
-    return is_part_of_one and is_stored
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,14 +95,15 @@ def _bound(tree: ast.Module) -> set[str]:
     """Every name that the code itself defines or assigns, in any scope."""
     names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name(ctx=ast.Store() | ast.Del()):
+                names.add(node.id)
+            case ast.arg():
+                names.add(node.arg)
+            case ast.alias():
+                names.add((node.asname or node.name).partition(".")[0])
+            case ast.ExceptHandler(name=str()):
+                names.add(node.name)
     return names

@@ -7,7 +7,7 @@
 Promises: a `sealed` program has no file system, no network and no other process. A self-test checks
 that before the first program; if it fails, the sandbox refuses to run any. `unsafe` isolates
 nothing: the user must choose it, and each start logs it. Batches keep all workers busy. Every call
-works from any thread or forked process. No process of a call is left 0.5 s after it.
+works from any thread or forked process. No process of a call is left after it.
 
 What is not covered: the programs share the processor with the trainer; see also `confinement`.
 """
@@ -86,20 +86,14 @@ class Sandbox:
         self._reset()
         _sandboxes.add(self)
 
-    # ------------------------------------------------------------------ programs
-
     def run_batch(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run jobs on all workers; return their outcomes in the order of the jobs."""
         for job in jobs:
             tests_of(job)
         self.start()
-        slots = self._slots
-        try:
-            if len(jobs) == 1:
-                return [self._run(jobs[0])]
-            return list(self._threads.map(self._run, jobs))
-        finally:
-            _end_checkers(slots)
+        if len(jobs) == 1:
+            return [self._run(jobs[0])]
+        return list(self._threads.map(self._run, jobs))
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
         """Run one program against tests, with the options of `Asserts`."""
@@ -129,24 +123,20 @@ class Sandbox:
             slots.put(slot)
         return failure_of_ours(job, why)
 
-    # ------------------------------------------------------------------ life
-
     def start(self) -> None:
         """Start the sandbox and test the isolation; raise `SandboxError` if it does not hold."""
         with self._lock:
             if self._is_started:
                 return
             self._make_slots()
+            level = logging.INFO
             if self.isolation == "unsafe":
+                level = logging.WARNING
                 self._all[0].start()
-            else:
-                missed = failed_probes(lambda job: run_job(self._all[0], job))
-                _end_checkers(self._slots)
-                if missed:
-                    raise SandboxError(
-                        f"no isolation holds here, so no program is run: {'; '.join(missed)}"
-                    )
-            level = logging.WARNING if self.isolation == "unsafe" else logging.INFO
+            elif missed := failed_probes(lambda job: run_job(self._all[0], job)):
+                raise SandboxError(
+                    f"no isolation holds here, so no program is run: {'; '.join(missed)}"
+                )
             logger.log(level, "sandbox: %s", self.describe())
             self._is_started = True
 
@@ -221,18 +211,6 @@ def _folder_of(package: str) -> str:
         raise ValueError(f"package {package!r} is not installed: programs cannot import it")
     origin = Path(spec.origin)
     return str(origin.parents[1] if spec.submodule_search_locations else origin.parent)
-
-
-def _end_checkers(slots: queue.LifoQueue) -> None:
-    """End the checkers of free slots. The last call finds all slots free: no checker stays."""
-    free = []
-    with contextlib.suppress(queue.Empty):
-        while True:
-            free.append(slots.get_nowait())
-    for slot in free:
-        with contextlib.suppress(ZygoteDied):
-            slot.end_checker()
-        slots.put(slot)
 
 
 def _close_all() -> None:

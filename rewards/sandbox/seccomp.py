@@ -9,9 +9,6 @@ process or its clock, maps anonymous shared files, loads code into the kernel or
 priority or affinity of another process. A call under another architecture kills the process; a call
 of the x32 table is refused. A program may make threads. Its signals and limits reach only itself.
 
-In each child the kernel tries a new filter on every call number. So the filter finds a number by
-binary search, which takes three quarters of the time of a test for each number.
-
 What is not covered: bugs of the kernel in the calls that are allowed.
 """
 
@@ -55,16 +52,15 @@ ALWAYS = _read("""
     getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -
     epoll_pwait 281 22
 """)
-RECEIVING = _read("recvmsg 47 212")  # for the checker only, which receives descriptors
 CONDITIONAL = _read("""
     futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  clone 56 220  kill 62 129
     tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167  socketpair 53 199
     sendto 44 206  clock_nanosleep 230 115  clock_gettime 228 113  clock_getres 229 114
 """)
 ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc uses the older call
-CALLS = ALWAYS | RECEIVING | CONDITIONAL | ABSENT
+CALLS = ALWAYS | CONDITIONAL | ABSENT
 
-LOAD, JUMP, JEQ, JGE, JSET, AND, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
+LOAD, JEQ, JGE, JSET, AND, RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSE, UNKNOWN = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 NUMBER, ARCH, X32 = 0, 4, 0x40000000
@@ -108,24 +104,23 @@ def machine() -> str:
     return name
 
 
-def program(receives: bool = False) -> list[Instruction]:
-    """The instructions of the filter; `OWN` stands for the process's id.
-
-    `receives`: allow to receive descriptors, for the checker.
-    """
+def program() -> list[Instruction]:
+    """The instructions of the filter; `OWN` stands for the process's id."""
     on = machine()
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
     head.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
         head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
-    allowed = ALWAYS | (RECEIVING if receives else {})
-    answers = {name: [(RET, 0, 0, ALLOW)] for name in allowed}
+    answers = {name: [(RET, 0, 0, ALLOW)] for name in ALWAYS}
     answers |= {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
     for name, conditions in _conditions().items():
         answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
-    by_number = {CALLS[name][on]: lines for name, lines in answers.items()}
-    by_number.pop(None, None)  # calls that this machine does not have
-    return [*head, *_search(_ranges(by_number))]
+    lines = head
+    for name, answer in answers.items():
+        number = CALLS[name][on]
+        if number is not None:  # else this machine does not have the call
+            lines += [(JEQ, 0, len(answer), number), *answer]
+    return [*lines, (RET, 0, 0, REFUSE)]
 
 
 def assemble(instructions: list[Instruction]) -> Filter:
@@ -144,28 +139,6 @@ def install(template: Filter) -> None:
     forbid_new_privileges()
     header = ctypes.addressof(template.header)
     check(prctl(PR_SET_SECCOMP, FILTER, header, 0, 0), "the seccomp filter")
-
-
-def _ranges(by_number: dict[int, list[Instruction]]) -> list[tuple[int, list[Instruction]]]:
-    """Pairs (first number, its answer): `{3: a}` gives 0 refused, 3 `a`, 4 refused."""
-    refused = [(RET, 0, 0, REFUSE)]
-    ranges: list[tuple[int, list[Instruction]]] = []
-    for call in sorted({0, *by_number, *(call + 1 for call in by_number)}):
-        answer = by_number.get(call, refused)
-        if not ranges or answer != ranges[-1][1]:
-            ranges.append((call, answer))
-    return ranges
-
-
-def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """Instructions that find a number's range by binary search and return its answer."""
-    if len(ranges) == 1:
-        return ranges[0][1]
-    middle = len(ranges) // 2
-    below, above = _search(ranges[:middle]), _search(ranges[middle:])
-    if len(below) < 256:  # as far as a condition can jump
-        return [(JGE, len(below), 0, ranges[middle][0]), *below, *above]
-    return [(JGE, 0, 1, ranges[middle][0]), (JUMP, 0, 0, len(below)), *below, *above]
 
 
 # --------------------------------------------------------------------------- conditions

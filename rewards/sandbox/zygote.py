@@ -1,4 +1,4 @@
-"""The zygote: a small interpreter, started by exec, that forks one confined child for each program.
+"""The zygote: a small interpreter, started by exec, that forks confined children for each program.
 
     python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "sealed", ...}'
 
@@ -7,9 +7,9 @@ millisecond, and a copy of each page that the child writes. So what all children
 filter, functions of libc) is made here, once. The zygote has one thread, an empty environment and
 the modules that programs may import. It passes tests and programs on as descriptors, unread.
 
-Promises: one program runs at a time. It is killed at its limit on processor time (which includes
-its tests) or on wall time, and reaped. A checker stays for several programs, until it is retired.
-The kernel kills all children when the zygote dies, and the zygote ends when its parent is gone.
+Promises: one program runs at a time, with its checker. Both are killed at the limit on their
+processor time or on wall time, and reaped before the report. The kernel kills them when the zygote
+dies, and the zygote ends when its parent is gone.
 
 What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
 """
@@ -42,20 +42,15 @@ from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker
 from rewards.sandbox.clock import Clock, processor_seconds, waiting_seconds  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
-# Child's descriptors 0, 1, 2, ...: the place in its request, or None for the null device.
-LAYOUT = {
-    "worker": (None, 0, 0, 1, 2),
-    "script": (0, 1, 2, None, 3),
-    "checker": (None, None, None, 0),
-}
 FIRST_USER, USERS = 60_000, 2_500
 PARENT_CHECK_S, SHORTEST_S = 0.2, 0.01
+SIGN_OF_LIFE_S = 1.0
+LINGER_S = 0.1  # a program may take this long to end after its tests
 COUNTED_S = 0.5  # how long a count of the user's threads is used before it is taken anew
-CHECKER_S = 86_400.0  # a formality: the limits of its programs end it long before
 
 
 class Zygote:
-    """Forks the children, and holds what they share, the running program and the checker."""
+    """Forks the children, and holds what they share and the running program."""
 
     def __init__(self, settings: dict[str, Any]):
         # Moved to a low number: on an old kernel `renumber` closes only numbers below 4096.
@@ -72,13 +67,11 @@ class Zygote:
         self.poll = select.poll()
         for watched in (self.control.fileno(), self.woken):
             self.poll.register(watched, select.POLLIN)
-        self.child: int | None = None
-        self.checker: int | None = None
-        self.filters, self.counts_apart = (None, None), False
+        self.filter, self.counts_apart = None, False
         if settings["isolation"] != "unsafe":
-            programs = seccomp.program(), seccomp.program(receives=True)
-            self.filters = tuple(map(seccomp.assemble, programs))
+            self.filter = seccomp.assemble(seccomp.program())
             self.counts_apart = os.geteuid() != 0 and confinement.count_threads_apart()
+        self.children: dict[str, int] = {}  # the process of each role, while it runs
 
     def run(self) -> None:
         """Answer requests until the trainer closes its end."""
@@ -88,47 +81,51 @@ class Zygote:
             ready = [number for number, _ in self.poll.poll(1000 * patience)]
             if self.woken in ready:
                 os.read(self.woken, 4096)
-            if self.control.fileno() in ready and not self._handle_message():
+            if self.control.fileno() in ready and not self._handle_request():
                 return  # the kernel kills the children of a zygote that ends
             if not ready and os.getppid() != self.parent:
                 return
-            if self.child:
-                self._end_child(is_late=True, if_ended=self._seconds_left() > 0.0)
+            if self.children:
+                self._watch()
 
-    # ------------------------------------------------------------------ requests
+    # ------------------------------------------------------------------ start
 
-    def _handle_message(self) -> bool:
-        """Read a message and do what it asks; False once the trainer has closed its end."""
+    def _handle_request(self) -> bool:
+        """Start what is asked for; False once the trainer has closed its end."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 4096, 16)
         except ConnectionError:
             return False
-        if data == b"kill":
-            if self.child:
-                self._end_child()
-        elif data == b"left":
-            self._send({"left": self._seconds_left()})
-        elif data == b"retire":
-            self._send({"checker": self._retire()})
-        elif data:
-            self._start(json.loads(data), descriptors)
-        return bool(data)
-
-    def _start(self, request: dict, descriptors: list[int]) -> None:
-        """Start a program. For a new checker, which gets the last descriptor, start that first."""
+        if not data:
+            return False
+        request = json.loads(data)
         self.seconds, self.wall_s, self.clock = request["seconds"], request["wall_s"], Clock()
-        own = descriptors[:-1] if request["new_checker"] else descriptors
+        self.exits: dict[str, int] = {}
+        self.used_s = self.waited_s = self.said_at = 0.0  # of those that have ended
+        self.linger_until, self.is_late = math.inf, False
         try:
-            if request["new_checker"]:
-                self._retire()
-                self.checker = self._fork("checker", descriptors[-1:])
-            self.checker_had = processor_seconds(self.checker)
-            self.checker_waited = waiting_seconds(self.checker)
-            self.child = self._fork(request["role"], own)
+            self._fork_all(request["roles"], descriptors)
         except OSError as error:
             self._send({"failed": str(error)})
         for descriptor in descriptors:
             os.close(descriptor)
+        return True
+
+    def _fork_all(self, counts: dict[str, int], descriptors: list[int]) -> None:
+        """Fork a child for each role, which gets so many of the descriptors.
+
+        In between, as descriptor LINK, each gets an end of a link: for a script it leads nowhere.
+        """
+        if len(descriptors) != sum(counts.values()):
+            raise OSError("descriptors were lost")
+        first = 0
+        here, there = socket.socketpair()
+        with here, there:
+            for (role, count), link in zip(counts.items(), (here, there), strict=False):
+                own = descriptors[first : first + count]
+                own.insert(checker.LINK, link.fileno())
+                self.children[role] = self._fork(role, own)
+                first += count
 
     def _fork(self, role: str, descriptors: list[int]) -> int:
         child = libc.fork()
@@ -137,33 +134,25 @@ class Zygote:
         code = confinement.UNCONFINED_EXIT
         try:
             random.seed()  # as `os.fork` does, so that no two programs draw the same numbers
-            # Its own null device: flags set on a shared one would stay for later programs.
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            own = [null if place is None else descriptors[place] for place in LAYOUT[role]]
-            self._become(role, own)
+            self._become(role, descriptors)
             code = 1
             ROLES[role]()
+            code = 0
         finally:
             _exit(code)
 
     def _become(self, role: str, descriptors: list[int]) -> None:
         """In the child: keep only its own descriptors, numbered from 0, and confine it.
 
-        A program's child then confirms that on one more, closed before the program is read.
+        The child then confirms that on one more, closed before a program is read.
         """
         signal.set_wakeup_fd(-1)
         self.control.detach()
-        is_checker = role == "checker"
-        limits = confinement.Limits(
-            self.users[is_checker] if self.users else None,
-            CHECKER_S if is_checker else self.seconds + 2,
-            self.pid,
-            self._tasks(),
-        )
+        user = self.users[role == "checker"] if self.users else None
+        limits = confinement.Limits(user, self.seconds + 2, self.pid, self._tasks())
         renumber([*descriptors, self.confirm])
-        confinement.confine(limits, self.filters[is_checker])
-        if not is_checker:
-            os.write(len(descriptors), b"C")
+        confinement.confine(limits, self.filter)
+        os.write(len(descriptors), b"C")
         os.close(len(descriptors))
 
     def _tasks(self) -> int:
@@ -177,58 +166,63 @@ class Zygote:
         stacks = confinement.MEMORY_BYTES // seccomp.STACK_BYTES
         return self.counted + self.workers * stacks
 
-    # ------------------------------------------------------------------ children
+    # ------------------------------------------------------------------ end
 
     def _seconds_left(self) -> float:
-        """Seconds until the program can reach a limit; all children share one core."""
-        if not self.child:
+        """Seconds until the children can reach a limit; all of them share one core."""
+        if not self.children:
             return PARENT_CHECK_S
-        used = processor_seconds(self.child) + processor_seconds(self.checker) - self.checker_had
-        left = self.wall_s - self.clock.seconds()
-        return min(self.seconds - used, left if left > 0.0 else left + self._waited())
+        used = self.used_s + sum(map(processor_seconds, self.children.values()))
+        now = self.clock.seconds()
+        left = self.wall_s - now
+        if left <= 0.0:  # the time for which the core was busy does not count
+            left += self.waited_s + sum(map(waiting_seconds, self.children.values()))
+        return min(self.seconds - used, left, self.linger_until - now)
 
-    def _waited(self) -> float:
-        """Seconds for which the program or its checker could not run since the core was busy."""
-        waited = waiting_seconds(self.checker) - self.checker_waited
-        return waited + waiting_seconds(self.child)
-
-    def _end_child(self, is_late: bool = False, if_ended: bool = False) -> None:
-        """Kill the program and report how it ended; `if_ended`: do nothing if it still runs."""
-        waited_s = self._waited()
-        pid, status, usage = os.wait4(self.child, os.WNOHANG)
-        if not pid:
-            if if_ended:
-                return
-            os.kill(self.child, signal.SIGKILL)
-            _, status, usage = os.wait4(self.child, 0)
-        self.child, is_confirmed = None, False
+    def _watch(self) -> None:
+        """Reap what has ended, kill what has no time left, and report once nothing runs."""
+        for role in list(self.children):
+            self._reap(role, os.WNOHANG)
+        if self.children and self._seconds_left() <= 0.0:
+            self.is_late = self.linger_until == math.inf
+            for role in list(self.children):
+                os.kill(self.children[role], signal.SIGKILL)
+                self._reap(role, 0)
+        now = self.clock.seconds()
+        if self.children:
+            if "checker" in self.exits:
+                self.linger_until = min(self.linger_until, now + LINGER_S)
+            if now > self.said_at + SIGN_OF_LIFE_S:
+                self.said_at = now
+                self._send({}, socket.MSG_DONTWAIT)
+            return
+        confirmations = b""
         with contextlib.suppress(BlockingIOError):
-            is_confirmed = os.read(self.confirmed, 2) == b"C"
+            confirmations = os.read(self.confirmed, 16)
         self._send(
             {
-                "exit": os.waitstatus_to_exitcode(status),
-                "late": is_late and not pid,
-                "confined": is_confirmed,
-                "used_s": usage.ru_utime + usage.ru_stime,
-                "waited_s": waited_s,
+                "exits": self.exits,
+                "late": self.is_late,
+                "confined": confirmations == b"C" * len(self.exits),
+                "used_s": self.used_s,
+                "waited_s": self.waited_s,
+                "wall_s": now,
             }
         )
 
-    def _retire(self) -> int:
-        """End the checker; if it was already dead, return its exit code or minus its signal."""
-        if self.checker is None:
-            return 0
-        checker, self.checker = self.checker, None
-        pid, status = os.waitpid(checker, os.WNOHANG)
+    def _reap(self, role: str, options: int) -> None:
+        """Note how a child has ended, and its times; with WNOHANG not if it still runs."""
+        waited_s = waiting_seconds(self.children[role])
+        pid, status, usage = os.wait4(self.children[role], options)
         if pid:
-            return os.waitstatus_to_exitcode(status)
-        os.kill(checker, signal.SIGKILL)
-        os.waitpid(checker, 0)
-        return 0
+            del self.children[role]
+            self.exits[role] = os.waitstatus_to_exitcode(status)
+            self.used_s += usage.ru_utime + usage.ru_stime
+            self.waited_s += waited_s
 
-    def _send(self, message: dict) -> None:
+    def _send(self, message: dict, flags: int = 0) -> None:
         with contextlib.suppress(OSError):  # a closed end shows in the next read
-            self.control.send(json.dumps(message).encode())
+            self.control.send(json.dumps(message).encode(), flags)
 
 
 def renumber(wanted: list[int]) -> None:
