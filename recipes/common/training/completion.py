@@ -58,15 +58,13 @@ def load_tokenizer(
     return tokenizer
 
 
-def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
-    """All sampling settings of training: the model's defaults would replace a missing setting."""
-    settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
-    return settings | (training["generation_kwargs"] or {})
-
-
 def generation_config(args: Any, ends: list[int], pad: int, do_sample: bool) -> GenerationConfig:
-    """The decoding of training, or greedy, for transformers; `ends` and `pad` are token ids."""
-    decoding = decoding_of(vars(args))
+    """The decoding of training, or greedy, for transformers; `ends` and `pad` are token ids.
+
+    It names every sampling setting: the model's defaults would replace a missing one.
+    """
+    decoding = {name: getattr(args, name) for name in (*SAMPLING, "repetition_penalty")}
+    decoding |= args.generation_kwargs or {}
     if not do_sample:
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
     return GenerationConfig(
@@ -94,8 +92,12 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
     def stop(prompts: list) -> None:
         raise _Generated(begin_answers(prompts, GRPOTrainer._generate(trainer, prompts)))
 
-    settings = {"_generate": stop, "num_generations_eval": 1, "generation_kwargs": None}
-    settings["use_transformers_continuous_batching"] = False  # else: model in train mode
+    settings = {
+        "_generate": stop,
+        "num_generations_eval": 1,
+        "generation_kwargs": None,
+        "use_transformers_continuous_batching": False,  # it leaves the model in train mode
+    }
     if trainer.use_vllm:
         greedy = {} if do_sample else {"temperature": 0.0}
         decoding = replaced(trainer.vllm_generation, **greedy)
@@ -116,15 +118,17 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
     trainer._metrics["eval"].clear()
     ends = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
     opening = opening_of(trainer._tokenizer)
-    masks = masks or [[1] * len(ids) for ids in all_ids]
-    environments = trainer.environments or [None] * len(rows)
     rollouts = []
-    for completion, ids, mask, environment in zip(
-        completions, all_ids, masks, environments, strict=True
-    ):
-        turns = turn_kinds(completion, opening) if trainer.tools else []
-        truncated = ids[-1] not in ends
-        rollouts.append(Rollout(completion, ids, sum(mask), truncated, turns, environment))
+    for place, (completion, ids) in enumerate(zip(completions, all_ids, strict=True)):
+        rollout = Rollout(
+            completion,
+            token_ids=ids,
+            tokens=sum(masks[place]) if masks else len(ids),
+            truncated=ids[-1] not in ends,
+            turns=turn_kinds(completion, opening) if trainer.tools else [],
+            environment=trainer.environments[place] if trainer.environments else None,
+        )
+        rollouts.append(rollout)
     return rollouts
 
 
