@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY
-from support.pushed import pushed
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.evaluate import add_line
@@ -95,14 +94,6 @@ def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by
     assert shares == log_of(curve, "validation/odd")
     phases = {"before and after", "validation", "generating", "scoring", "updating"}
     assert read_json(curve / "summary.json")["seconds"].keys() == phases
-
-
-@pytest.mark.slow
-def test_each_step_has_the_push_of_the_advantages_that_it_trains_on(curve):
-    logged = log_of(curve, "push/odd")
-    assert list(logged) == [1, 2, 3, 4, 5] and len(set(logged.values())) > 1
-    assert pushed(curve, odd, "odd") == pytest.approx(list(logged.values()))
-    assert log_of(curve, "metrics/odd").keys() == log_of(curve, "metrics/lenient").keys()
 
 
 @pytest.mark.slow
