@@ -10,8 +10,8 @@ move the metric. `train_and_save` of the recipes uses the same callback.
 The training is that of the script without `watch`: the same weights, whatever the metric does.
 `watch` calls no reward of the script itself. A metric that fails is shown once and counted.
 
-Your own script cannot use `watch` with tools, environments, images or FSDP. The push is not logged
-with `multi_objective_aggregation: normalize_then_sum`.
+Completions are TRL's own, as in training: with its tools, environments and vLLM. The push is not
+logged with `multi_objective_aggregation: normalize_then_sum`.
 """
 
 import functools
@@ -36,7 +36,7 @@ from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
 from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
-from recipes.common.training.completion import complete_plainly
+from recipes.common.training.completion import complete
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
@@ -111,9 +111,7 @@ class Watch(TrainerCallback):
         self.folder, self.warned = Path(trainer.args.output_dir), set()
         self.metric_steps, self.next_step = metric_steps, 0
         self.is_our_trainer = hasattr(trainer, "observe")
-        self.complete = functools.partial(complete_plainly, trainer)
-        if self.is_our_trainer:
-            self.complete = trainer.complete
+        self.complete = functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         step, is_main = state.global_step, state.is_world_process_zero
