@@ -174,19 +174,12 @@ def test_a_masked_completion_is_0_and_its_steps_still_shape_the_group(build):
     assert rows[0] == pytest.approx([A, A, A - s, A - s, A, 0.0], **SINGLE)
 
 
-def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
-    trainer = build(give_steps("step", STEPS))
-    scored(trainer)
-    assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
-    scored(trainer)
-    # Those of the batch before are kept.
-    assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
-    assert len(trainer._logs["prompt"]) == len(trainer._logs["advantages"]) == 8
-
-
-def test_metrics_count_the_steps_and_average_their_rewards(build):
+def test_what_is_logged_are_means_over_tokens_and_numbers_and_means_of_steps(build):
     trainer = build(give_steps("step", STEPS), give_steps("none", [[]]))
-    scored(trainer)
+    for _ in range(2):  # only the advantages of the second batch are replaced
+        scored(trainer)
+        assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
+    assert len(trainer._logs["prompt"]) == len(trainer._logs["advantages"]) == 8
     metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
     assert metrics["step_rewards/step/mean"] == pytest.approx(2 / 6)
     assert (metrics["steps/step/count"], metrics["steps/none/count"]) == (0.75, 0.0)

@@ -53,7 +53,7 @@ BUDGET = {
     "recipes/common/sampling": 450,
     "recipes/common/settings.py": 350,
     "recipes/common/trainer.py": 500,
-    "recipes/common/training": 2350,
+    "recipes/common/training": 2250,
     "recipes/common/utils": 1050,
     "recipes/common/warm_start.py": 200,
     "recipes/common/watch.py": 350,
@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2900,
     "scripts": 950,
-    "tests": 15650,
+    "tests": 15500,
 }
 
 

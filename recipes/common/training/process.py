@@ -14,11 +14,13 @@ character made of several byte-level tokens belongs to the last of these tokens.
 import functools
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase
 
@@ -117,10 +119,10 @@ class StepRewards:
         self,
         steps_Sc: list[list[list[TokenStep]]],
         counts_CS: list[list[bool]],
-        rank: int,
         num_generations: int,
         scale_rewards: str,
-    ) -> tuple[list[list[TokenStep]], dict[str, float]]:
+        log: Callable[[str, float], None],
+    ) -> list[list[TokenStep]]:
         """Normalise each step reward in its groups, weight it, and join the steps by completion.
 
         A group may span ranks, and a completion may have any number of steps.
@@ -130,11 +132,10 @@ class StepRewards:
             counts_CS: for each completion of all ranks, whether each step reward counts for it.
 
         Returns:
-            For each completion of this rank its steps with normalised rewards; and what to log.
+            For each completion of this rank its steps with normalised rewards.
         """
         weighted_c: list[list[TokenStep]] = [[] for _ in steps_Sc[0]]
-        first = rank * len(weighted_c)  # of this rank's completions among those of all ranks
-        metrics: dict[str, float] = {}
+        first = PartialState().process_index * len(weighted_c)  # of this rank's completions
         has_spread_P = [False] * (len(counts_CS) // num_generations)
         for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
             rewards_C = gather_object([[step.reward for step in steps] for steps in steps_Sc[s]])
@@ -148,13 +149,13 @@ class StepRewards:
                 for step, reward in zip(steps_Sc[s][c], normalised_C[first + c], strict=False):
                     weighted.append(TokenStep(step.token, weight * reward))
             rewards = pool(rewards_C)
-            metrics[f"step_rewards/{guard.name}/mean"] = fmean(rewards) if rewards else math.nan
-            metrics[f"steps/{guard.name}/count"] = len(rewards) / max(1, sum(counts_C))
+            log(f"step_rewards/{guard.name}/mean", fmean(rewards) if rewards else math.nan)
+            log(f"steps/{guard.name}/count", len(rewards) / max(1, sum(counts_C)))
             for group in range(len(has_spread_P)):
                 start = group * num_generations
                 has_spread_P[group] |= has_spread(pool(rewards_C[start : start + num_generations]))
-        metrics["frac_groups_without_step_spread"] = 1 - sum(has_spread_P) / len(has_spread_P)
-        return weighted_c, metrics
+        log("frac_groups_without_step_spread", 1 - sum(has_spread_P) / len(has_spread_P))
+        return weighted_c
 
 
 def shown_steps(steps: list[tuple[int, float]] | None) -> str | None:
