@@ -159,7 +159,7 @@ def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_
     folder = tmp_path / "run"
     settings = {"early_stopping_patience": 1, "metric_for_best_model": "validation/planted"}
     train(folder, right_at_the_second_evaluation(folder), **CURVE, **settings)
-    reason = "validation/planted was no better for 1 evaluations"
+    reason = "planted was no better for 1 evaluations"
     assert f"  Stopped early: {reason}.\n" in capsys.readouterr().out
     assert read_json(folder / "summary.json")["stopped"] == reason
     (folder / "summary.json").unlink()
