@@ -194,16 +194,6 @@ def test_columns_reach_trl_once_and_none_in_calls_that_fail_or_have_no_rows(form
     assert logged[2:] == [("outcome/mine", ["graded", None, "graded"]), ("outcome/mine", NONES)]
 
 
-def test_a_column_of_another_length_never_reaches_trl(form):
-    def careless(prompts, completions, log_extra, **kwargs):
-        log_extra("seen", ["one", "two"])
-        return [1.0] * len(completions)
-
-    logged = {}
-    assert grade(guard(form(careless)), log_extra=logged.__setitem__) == (NONES, ERRORS)
-    assert logged == {}
-
-
 def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
     amounts = [1.0, None, None]
     guarded = guard(form(returning(amounts)))

@@ -41,7 +41,7 @@ def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
     line += "  groups that teach 25 % (by correctness 25 %)  2.0 s, 0:00:12 left\n"
     assert step_line(capsys, 4) == line
     lost = {"completions/voided": 0.125, "groups/without_spread": 1.0}
-    end = "  left out 12 %  the rewards taught nothing  2.0 s\n"
+    end = "  groups that teach 0 % (by correctness 25 %)  left out 12 %  2.0 s\n"
     assert step_line(capsys, 10, **lost).endswith(end)
 
 

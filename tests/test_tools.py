@@ -35,7 +35,7 @@ from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.sampling.probe import check as check_probe
 from recipes.common.trainer import GRPOTrainer
-from recipes.common.training.completion import turn_kinds
+from recipes.common.training.completion import complete, turn_kinds
 from recipes.common.training.tools import load_environment
 from recipes.common.utils.run_files import completion_files, messages, read_completions
 
@@ -203,6 +203,13 @@ def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(mak
     assert trainer.state.num_input_tokens_seen == 0
 
 
+def test_a_trainer_of_trl_completes_rows_with_its_tools(make):
+    trainer = make(kind=trl.GRPOTrainer)
+    trainer.model.eval()
+    rollouts = complete(trainer, [dict(row) for row in ROWS for _ in range(4)])
+    assert [rollout.turns for rollout in rollouts] == KINDS
+
+
 @pytest.mark.slow
 def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
     make, model, tmp_path
@@ -223,23 +230,9 @@ def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
     assert generations(trainer)[0]["rewards/Calculator/mean"] == 0.25
 
 
-@pytest.mark.parametrize(
-    ("turns", "kinds"),
-    [
-        ([{"role": "assistant", "content": "4"}], ["text"]),
-        ([{"role": "assistant", "content": "<tool_call>{"}], ["broken call"]),
-        ([{"role": "assistant", "content": "", "tool_calls": [{}]}], ["call without room"]),
-        (
-            [
-                {"role": "assistant", "content": "", "tool_calls": [{}]},
-                {"role": "tool", "content": "{'error': 'x'}"},
-            ],
-            ["failed call"],
-        ),
-    ],
-)
-def test_kinds_of_turns(turns, kinds):
-    assert turn_kinds(turns, "<tool_call>") == kinds
+def test_a_call_whose_answer_did_not_fit_is_one_without_room():
+    turns = [{"role": "assistant", "content": "", "tool_calls": [{}]}]
+    assert turn_kinds(turns, "<tool_call>") == ["call without room"]
 
 
 # Loading and checks

@@ -134,24 +134,6 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
     assert table["advantage"] == pytest.approx(advantages_of(total, group=8), abs=1e-5)
 
 
-@pytest.mark.slow
-def test_a_reward_that_raises_loses_its_rows_and_not_the_run(train, tmp_path):
-    calls = []
-
-    def breaks(prompts, completions, log_extra, **kwargs):
-        calls.append(len(completions))
-        log_extra("outcome/breaks", ["graded"] * len(completions))
-        return 1 / 0 if len(calls) in range(2, 7) else RIGHT[: len(completions)]
-
-    trainer = train(breaks, give("bonus", BONUS, "shaping"), max_steps=3)
-    assert calls == [8, 8, *[1] * 8, 8], "the second call is repeated row by row"
-    assert [entry["errors/breaks"] for entry in generations(trainer)] == [0.0, 0.5, 0.0]
-    table = completions(tmp_path, step=2)
-    assert table["advantage"][:4] == [0.0] * 4 and table["bonus"][:4] == [None] * 4
-    assert table["outcome/breaks"] == [None] * 4 + ["graded"] * 4
-    assert completions(tmp_path, step=3)["outcome/breaks"] == ["graded"] * 8
-
-
 # Completions of advantage 0
 
 HALF_ALIKE = [1.0, 0.0, 0.0, 0.0, *[-0.2] * 4]  # the second group teaches nothing

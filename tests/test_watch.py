@@ -104,7 +104,7 @@ def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path, ki
     def one(completions, **kwargs):
         return [float(len(set(text))) for text in completions]
 
-    def other(completions, **kwargs):
+    async def other(completions, **kwargs):
         return [None if text.startswith("a") else 1.0 * text.count("e") for text in completions]
 
     def letters(text):
@@ -232,7 +232,7 @@ def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
     )
     watched = Watch(
         trainer, [], lambda row, text: {"right": text == row["answer"]}, None,
-        clock=None, complete=lambda rows: [], metric_steps=every,
+        clock=None, metric_steps=every,
     )  # fmt: skip
     logged = []
     for state.global_step in range(4):
@@ -279,7 +279,7 @@ def test_a_reward_that_rises_and_pushes_the_independent_metric_down_is_named_onc
     tmp_path, capsys, rewards, high, times
 ):
     args = SimpleNamespace(output_dir=str(tmp_path))
-    watched = Watch(SimpleNamespace(args=args), [], answer_metric, None, None, lambda rows: [])
+    watched = Watch(SimpleNamespace(args=args), [], answer_metric, None, None)
     state = TrainerState(is_world_process_zero=True)
     for step, reward in enumerate(rewards, 1):
         logs = {

@@ -1,7 +1,6 @@
 """A script with `watch` trains as without it: the same weights and logs, whatever it is made of."""
 
 import asyncio
-import functools
 import os
 import random
 
@@ -57,14 +56,6 @@ def forging(completions, gold, log_extra, log_metric, **kwargs):
     return scores
 
 
-def returns_an_array(completions, **kwargs):
-    return np.array(letters(completions))
-
-
-def scaled(completions, factor, **kwargs):
-    return [factor * score for score in letters(completions)]
-
-
 class Curriculum:
     """Gives less the more often it was called."""
 
@@ -75,24 +66,6 @@ class Curriculum:
         self.calls.append(len(completions))
         draws = [self.draws.random() for _ in completions]
         return [d + s / len(self.calls) for d, s in zip(draws, letters(completions), strict=True)]
-
-
-class Later(Curriculum):
-    """One for each of whose loops there is a lock."""
-
-    def __init__(self):
-        super().__init__()
-        self.lock = None
-
-    async def __call__(self, completions, **kwargs):
-        self.lock = self.lock or asyncio.Queue(1)
-        await self.lock.put(1)
-        waiting = asyncio.create_task(self.lock.put(2))  # waits, and so binds the queue to its loop
-        await asyncio.sleep(0)
-        await self.lock.get()
-        await waiting
-        await self.lock.get()
-        return super().__call__(completions)
 
 
 class Drawing(TrainerCallback):
@@ -132,19 +105,11 @@ def some(row, text):
     return counted(row, text) if len(text) % 2 else {}
 
 
-def returning(value):
-    return lambda row, text: value
-
-
 SCRIPTS = {
     "a function": {},
     "two rewards with weights": {"rewards": [letters, vowels], "reward_weights": [1.0, 0.5]},
-    "an async function": {"rewards": [later]},
     "an async one between others": {"rewards": [letters, later, vowels]},
     "a class that remembers": {"rewards": Curriculum},
-    "an async class that remembers": {"rewards": Later},
-    "a partial": {"rewards": [functools.partial(scaled, factor=2.0)]},
-    "an array": {"rewards": [returns_an_array]},
     "a reward that draws": {"rewards": [drawing]},
     "a reward that forges": {"rewards": [forging, letters], "rows": CHAT},
     "a metric that draws": {"metric": draws},
@@ -152,11 +117,8 @@ SCRIPTS = {
     "a metric that changes its row": {"metric": changes, "rows": CHAT},
     "a metric that fails on some": {"metric": fails_on_some},
     "a metric that exits": {"metric": exits},
-    "None": {"metric": returning(None)},
-    "no metric": {"metric": returning({})},
+    "a metric that returns nothing": {"metric": lambda row, text: None},
     "a metric of some rows": {"metric": some},
-    "a bare bool": {"metric": returning(True)},
-    "a float": {"metric": returning({"right": 1.0})},
     "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},
     "two iterations": {"num_iterations": 2},
     "accumulation": {"gradient_accumulation_steps": 2, "steps_per_generation": 4},

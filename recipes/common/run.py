@@ -118,7 +118,6 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         metric,
         run.validation_rows,
         clock,
-        complete=trainer.complete,
         samples=recipe.num_eval_samples,
         metric_steps=recipe.metric_steps,
     )

@@ -73,16 +73,11 @@ class Batch(list):
 class GRPOTrainer(trl.GRPOTrainer):
     """`trl.GRPOTrainer` that voids, gates and logs the rewards before TRL computes advantages.
 
-    The arguments are those of `trl.GRPOTrainer`.
+    The arguments are those of `trl.GRPOTrainer`; docs/running.md explains what is logged.
 
     - If a reward fails on a row (see `training/guard.py`), every reward of that row becomes None:
       the advantage of the row is 0, and its group is normalised without the row.
-    - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: shares of
-      the rows that the reward applies to, over all ranks. It also logs `completions/voided`: the
-      share of completions on which any reward failed.
     - A gated reward is kept only where one of its gates scored more than 0.
-    - `groups/without_spread` is the share of groups that teach nothing. `groups/verifier_spread` is
-      the share of groups in which the verifiers give different scores.
     - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of
       the shape (completions, tokens). The advantage of a token is TRL's advantage of the completion
       plus the weighted sum of the normalised rewards of the steps that end at or after the token.
@@ -271,15 +266,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         steps_c: list[list[TokenStep]] = []
         if self.steps.guards:
             counts_CA = (outcomes_CA != NOT_APPLICABLE) & ~failed_C.unsqueeze(1)
-            steps_c, metrics = self.steps.normalise(
-                steps_Sc,
-                counts_CA[:, len(self.reward_funcs) :].tolist(),
-                self.accelerator.process_index,
-                self._group_size(),
-                self.scale_rewards,
+            counts_CS = counts_CA[:, len(self.reward_funcs) :].tolist()
+            steps_c = self.steps.normalise(
+                steps_Sc, counts_CS, self._group_size(), self.scale_rewards, self._log_metric
             )
-            for name, value in metrics.items():
-                self._log_metric(name, value)
         return Scores(completions, graded, rewards_CR, teaches_C, steps_c)
 
     def _call_rewards(self, columns: dict[str, Any]) -> dict[str, Graded]:

@@ -2,7 +2,7 @@
 
     watch(trainer, rows, metric, validation_rows)  # before trainer.train()
 
-A callback evaluates with public functions of TRL 1.9 to 1.16. It writes these files to
+A callback evaluates with functions that TRL 1.9 to 1.16 have. It writes these files to
 `output_dir`: `evaluation/`, `table.txt`, `summary.json` and `report.html`. Every step
 logs the metric of the training completions, and its push: the direction in which their advantages
 move the metric. `train_and_save` of the recipes uses the same callback.
@@ -10,39 +10,39 @@ move the metric. `train_and_save` of the recipes uses the same callback.
 The training is that of the script without `watch`: the same weights, whatever the metric does.
 `watch` calls no reward of the script itself. A metric that fails is shown once and counted.
 
-Your own script cannot use `watch` with tools, environments, images or FSDP. The push is not logged
-with reward models, async rewards or `multi_objective_aggregation: normalize_then_sum`.
+Completions are TRL's own, as in training: with its tools, environments and vLLM. The push is not
+logged with `multi_objective_aggregation: normalize_then_sum`.
 """
 
 import functools
 import inspect
 import json
+import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 import transformers
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.evaluate import Complete, evaluate, validate
+from recipes.common.evaluation.evaluate import evaluate, validate
 from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
 from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
-from recipes.common.training.completion import complete_plainly
+from recipes.common.training.completion import complete
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.tables import in_words
 from rewards import reward_of
-from rewards.rows import as_rows
 from rewards.text import completion_text
 
 
@@ -103,17 +103,15 @@ class Watch(TrainerCallback):
         metric: Metric,
         validation_rows: Any | None,
         clock: Clock,
-        complete: Complete | None = None,
         samples: int = 0,
         metric_steps: int = 1,
     ):
         self.trainer, self.metric, self.clock, self.samples = trainer, metric, clock, samples
-        self.is_our_trainer = hasattr(trainer, "observe")
         self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
-        own = getattr(trainer, "complete", None) if self.is_our_trainer else None
-        self.complete = complete or own or functools.partial(complete_plainly, trainer)
-        self.metric_steps, self.next_step = metric_steps, 0
         self.folder, self.warned = Path(trainer.args.output_dir), set()
+        self.metric_steps, self.next_step = metric_steps, 0
+        self.is_our_trainer = hasattr(trainer, "observe")
+        self.complete = functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         step, is_main = state.global_step, state.is_world_process_zero
@@ -208,28 +206,22 @@ class Watch(TrainerCallback):
             for row, completion in zip(rows, completions, strict=True)
         ]
 
-    def figures(
-        self,
-        measured: list[Measured],
-        amounts: list[float | None] | None,
-        are_rewards: bool = False,
-    ) -> dict[str, float]:
+    def figures(self, measured: list[Measured], advantages: list[float] | None) -> dict[str, float]:
         """The values to log for this rank's completions; all ranks call this method together.
 
-        `amounts` are the advantages of the completions, or their total rewards if `are_rewards`;
-        None if neither is known.
+        `advantages` is None if they are not known.
         """
         args, state = self.trainer.args, self.trainer.state
         if self.trainer.accelerator.num_processes > 1:
-            measured, amounts = gather_object(measured), amounts and gather_object(amounts)
-        if amounts and are_rewards:
-            amounts = advantages_of(amounts, args.num_generations, args.scale_rewards)
+            measured = gather_object(measured)
+            advantages = advantages and gather_object(advantages)
         outcomes = [outcome for outcome, _ in measured]
         every = max(self.metric_steps, state.logging_steps)
         looks = -(-state.max_steps // every) * len(independent_metrics(metric_names(outcomes)))
-        logged = figures(outcomes, amounts, args.num_generations, state.log_history, looks)
-        failed = fmean(failure is not None for _, failure in measured)
-        return logged | ({"errors/metric": failed} if failed else {})
+        logged = figures(outcomes, advantages, args.num_generations, state.log_history, looks)
+        if failed := fmean(failure is not None for _, failure in measured):
+            logged["errors/metric"] = failed
+        return logged
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
         """Warn once if the reward rises while it pushes an independent metric down."""
@@ -254,53 +246,28 @@ class Watch(TrainerCallback):
 
 
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
-    """Wrap the rewards of a TRL trainer, so that `watched` sees the completions and scores.
+    """Let `watched` see the completions of a TRL trainer before its rewards, and the rewards."""
+    args, calculate_rewards = trainer.args, trainer._calculate_rewards
+    has_totals = args.multi_objective_aggregation == "sum_then_normalize"
 
-    TRL calls one reward after the other with the same completions: the metric reads them before the
-    first plain reward. After the last one all scores of a generation are known, unless some reward
-    is a model or async.
-    """
-    rewards, args = trainer.reward_funcs, trainer.args
-    plain = [
-        place
-        for place, reward in enumerate(rewards)
-        if not (reward_of(reward).is_model or reward_of(reward).is_async)
-    ]
-    aggregation = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
-    all_known = len(plain) == len(rewards) and aggregation == "sum_then_normalize"
-    weights = args.reward_weights or [1.0] * len(rewards)
-    scores: dict[int, list[float | None]] = {}
-    measured: list[Measured] | None = None
+    def observed(rows: list[dict], prompts: list, completions: list, *more) -> torch.Tensor:
+        measured = watched.measure(rows, completions) if trainer.model.training else None
+        rewards_CR = calculate_rewards(rows, prompts, completions, *more)  # of all ranks
+        if measured is not None:
+            advantages = None
+            if has_totals:
+                weighted_CR = rewards_CR * trainer.reward_weights.to(rewards_CR.device)
+                totals_C = weighted_CR.nansum(dim=1)
+                totals_C[rewards_CR.isnan().all(dim=1)] = torch.nan
+                totals = [None if math.isnan(total) else total for total in totals_C.tolist()]
+                advantages = advantages_of(totals, args.num_generations, args.scale_rewards)
+                first = trainer.accelerator.process_index * len(rows)
+                advantages = advantages[first : first + len(rows)]
+            for name, value in watched.figures(measured, advantages).items():
+                trainer._metrics["train"][name].append(value)
+        return rewards_CR
 
-    def observed(place: int, reward: Callable) -> Callable:
-        @functools.wraps(reward)
-        def call(prompts, completions, log_metric, **columns):
-            nonlocal measured
-            if place == plain[0]:
-                rows = as_rows(prompt=prompts, **columns)
-                measured = watched.measure(rows, completions) if trainer.model.training else None
-            scores[place] = reward(
-                prompts=prompts, completions=completions, log_metric=log_metric, **columns
-            )
-            if place == plain[-1] and measured is not None:
-                totals = None
-                if all_known:
-                    of_rewards = [scores[each] for each in plain]
-                    totals = [_total(weights, row) for row in zip(*of_rewards, strict=True)]
-                for name, value in watched.figures(measured, totals, are_rewards=True).items():
-                    log_metric(name, value)
-            return scores[place]
-
-        return call
-
-    for place in plain:
-        rewards[place] = observed(place, rewards[place])
-
-
-def _total(weights: list[float], scores: tuple[float | None, ...]) -> float | None:
-    """The weighted sum of a completion's scores, as TRL adds them; None where none is known."""
-    known = [w * float(s) for w, s in zip(weights, scores, strict=True) if s is not None]
-    return sum(known) if known else None
+    trainer._calculate_rewards = observed
 
 
 class _Report(TrainerCallback):

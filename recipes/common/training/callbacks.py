@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,8 +20,6 @@ from trl import GRPOTrainer
 from recipes.common.utils.run_files import MINUTES, read_json, write_json
 from recipes.common.utils.screen import announce
 from recipes.common.utils.tables import in_words, percent
-
-IDLE_STEPS = 10  # logged steps over which the share of groups without spread is averaged
 
 
 class ResumeCallback(TrainerCallback):
@@ -146,14 +144,10 @@ class InterruptCallback(TrainerCallback):
 
 
 class StepLineCallback(TrainerCallback):
-    """Print a line for each logged step and evaluation; warn if most groups teach nothing."""
-
-    def __init__(self):
-        self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
-        self.warned = False
-        self.first_step, self.started = 0, 0.0  # a resumed run starts from a later step
+    """Print a line for each logged step and evaluation."""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        # A resumed run starts from a later step.
         self.first_step, self.started = state.global_step, time.monotonic()
         if state.global_step < state.max_steps:
             announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
@@ -171,20 +165,8 @@ class StepLineCallback(TrainerCallback):
             length = f"length {_number(values.pop('mean_length'), 0)}"
             shares = [f"{in_words(name)} {100 * value:.1f} %" for name, value in values.items()]
             print(f"{step}  validation: {'  '.join([*shares, length])}", flush=True)
-        if "reward" not in logs:
-            return
-        print("  ".join([step, *_step_parts(logs)]) + self._left(state), flush=True)
-        self.idle.append(logs.get("groups/without_spread", 0.0))
-        if not self.warned and len(self.idle) == IDLE_STEPS and sum(self.idle) > IDLE_STEPS / 2:
-            self.warned = True
-            share = percent(sum(self.idle) / IDLE_STEPS, 0)
-            print(
-                f"warning: over the last {IDLE_STEPS} logged steps {share} of the groups taught "
-                "nothing: all completions of a group earned the same. Raise num_generations or "
-                "temperature, take rows of another difficulty (scripts/probe.py --keep), "
-                "or warm-start the model (scripts/warm_start.py).",
-                flush=True,
-            )
+        if "reward" in logs:
+            print("  ".join([step, *_step_parts(logs)]) + self._left(state), flush=True)
 
     def _left(self, state: TrainerState) -> str:
         """The time left at the pace so far, evaluations included: `", 0:07:30 left"`."""
@@ -195,19 +177,17 @@ class StepLineCallback(TrainerCallback):
 
 def _step_parts(logs: dict[str, Any]) -> list[str]:
     """The parts of a step's line: `["reward 0.50 = ...", ..., "length 28", "2.1 s"]`."""
-    of_rewards = [
-        f"{name.removeprefix('reward_parts/')} {_number(value)}"
-        for name, value in logs.items()
-        if name.startswith("reward_parts/")
-    ]
-    equation = [f"reward {_number(logs['reward'])}", " + ".join(of_rewards)]
-    parts = [" = ".join(filter(None, equation))]
-    for name, value in logs.items():
-        kind, _, metric = name.partition("/")
-        if kind == "metrics" and value is not None:
-            pull = logs.get(f"push/{metric}")
+    summands, metrics = [], []
+    for key, value in logs.items():
+        kind, _, name = key.partition("/")
+        if kind == "reward_parts":
+            summands.append(f"{name} {_number(value)}")
+        elif kind == "metrics" and value is not None:
+            pull = logs.get(f"push/{name}")
             with_pull = "" if pull is None else f" (pull {pull:+.2f})"
-            parts.append(f"{in_words(metric)} {percent(value, 0)}{with_pull}")
+            metrics.append(f"{in_words(name)} {percent(value, 0)}{with_pull}")
+    equation = f" = {' + '.join(summands)}" if summands else ""
+    parts = [f"reward {_number(logs['reward'])}{equation}", *metrics]
     parts.append(f"length {_number(logs.get('completions/mean_length'), 0)}")
     parts.append(f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}")
     without = logs.get("groups/without_spread", 0.0)
@@ -216,8 +196,6 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
     parts.append(f"groups that teach {percent(1 - without, 0)}{by_verifier}")
     if voided := logs.get("completions/voided"):
         parts.append(f"left out {percent(voided, 0)}")
-    if without == logs.get("frac_groups_without_step_spread", 1.0) == 1.0:
-        parts.append("the rewards taught nothing")
     if "kl" in logs:
         parts.append(f"kl {_number(logs['kl'], 4)}")
     return [*parts, f"{_number(logs.get('step_time'), 1)} s"]

@@ -1,4 +1,4 @@
-"""Complete prompts as training does: with our trainer and its tools, or with any TRL trainer.
+"""Complete prompts as training does, with our trainer or any TRL trainer.
 
 Not covered: a tool that hangs (the run hangs, too), and images that a tool returns.
 """
@@ -7,14 +7,13 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoProcessor, GenerationConfig
 from trl import GRPOTrainer
-from trl.models import unwrap_model_for_generation
 from trl.trainer import utils as trl_utils
 
 from rewards.boundary import contained
@@ -33,8 +32,8 @@ class Rollout:
     token_ids: list[int]  # of all turns, with tool answers and the end token
     tokens: int  # how many tokens the model wrote
     truncated: bool
-    turns: list[str]  # the kind of each turn of the model; empty without tools
-    environment: Any
+    turns: list[str] = field(default_factory=list)  # the kind of each turn; empty without tools
+    environment: Any = None
 
     @property
     def text(self) -> str:
@@ -58,15 +57,14 @@ def load_tokenizer(
     return tokenizer
 
 
-def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
-    """All sampling settings of training: the model's defaults would replace a missing setting."""
-    settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
-    return settings | (training["generation_kwargs"] or {})
+def generation_config(trainer: GRPOTrainer, ends: list[int], do_sample: bool) -> GenerationConfig:
+    """The decoding of training, or greedy, for transformers; `ends` are token ids.
 
-
-def generation_config(args: Any, ends: list[int], pad: int, do_sample: bool) -> GenerationConfig:
-    """The decoding of training, or greedy, for transformers; `ends` and `pad` are token ids."""
-    decoding = decoding_of(vars(args))
+    It names every sampling setting: the model's defaults would replace a missing one.
+    """
+    args = trainer.args
+    decoding = {name: getattr(args, name) for name in (*SAMPLING, "repetition_penalty")}
+    decoding |= args.generation_kwargs or {}
     if not do_sample:
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
     return GenerationConfig(
@@ -74,7 +72,7 @@ def generation_config(args: Any, ends: list[int], pad: int, do_sample: bool) -> 
         do_sample=do_sample,
         max_new_tokens=args.max_completion_length,
         eos_token_id=ends,
-        pad_token_id=pad,
+        pad_token_id=trainer._tokenizer.pad_token_id,
     )
 
 
@@ -82,26 +80,33 @@ class _Generated(Exception):
     """Carries the generated completions out of the TRL method before it scores and logs them."""
 
 
-def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Rollout]:
+def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) -> list[Rollout]:
     """Complete each row as training does, greedily or at random; nothing is scored or logged.
 
-    Chat template, tools, environments, padding, end tokens, decoding and vLLM are those of
-    training. One TRL method makes the environments, generates and scores, so an exception leaves
-    the method after generation. The caller puts the model in evaluation mode. Ranks may
-    have different numbers of rows, except with vLLM.
+    `trainer` is ours or any of TRL 1.9 to 1.16. Chat template, tools, environments, padding, end
+    tokens, decoding and vLLM are those of training. One TRL method makes the environments,
+    generates and scores, so an exception leaves the method after generation. The caller puts the
+    model in evaluation mode. Ranks may have different numbers of rows, except with vLLM.
     """
+    generate = trainer._generate
 
     def stop(prompts: list) -> None:
-        raise _Generated(begin_answers(prompts, GRPOTrainer._generate(trainer, prompts)))
+        raise _Generated(generate(prompts))
 
-    settings = {"_generate": stop, "num_generations_eval": 1, "generation_kwargs": None}
-    settings["use_transformers_continuous_batching"] = False  # else: model in train mode
+    # TRL before 1.16 knows the end token of the tokenizer alone.
+    ends = getattr(trainer, "eos_token_ids", [trainer._tokenizer.eos_token_id])
+    settings = {
+        "_generate": stop,
+        "phase": contextlib.nullcontext,  # our trainer's timer, for training
+        "num_generations_eval": 1,
+        "generation_kwargs": None,
+        "use_transformers_continuous_batching": False,  # it leaves the model in train mode
+    }
     if trainer.use_vllm:
         greedy = {} if do_sample else {"temperature": 0.0}
         decoding = replaced(trainer.vllm_generation, **greedy)
     else:
-        pad = trainer._tokenizer.pad_token_id
-        config = generation_config(trainer.args, trainer.eos_token_ids, pad, do_sample)
+        config = generation_config(trainer, ends, do_sample)
         decoding = replaced(trainer, generation_config=config)
     # TRL gathers the lengths of all ranks only for its log: skip that.
     with (
@@ -110,21 +115,21 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
         decoding,
     ):
         try:
-            GRPOTrainer._generate_and_score_completions(trainer, rows)
+            trainer._generate_and_score_completions(rows)
         except _Generated as generated:
             _, all_ids, masks, completions, *_ = generated.args[0]
     trainer._metrics["eval"].clear()
-    ends = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
     opening = opening_of(trainer._tokenizer)
-    masks = masks or [[1] * len(ids) for ids in all_ids]
-    environments = trainer.environments or [None] * len(rows)
     rollouts = []
-    for completion, ids, mask, environment in zip(
-        completions, all_ids, masks, environments, strict=True
-    ):
-        turns = turn_kinds(completion, opening) if trainer.tools else []
-        truncated = ids[-1] not in ends
-        rollouts.append(Rollout(completion, ids, sum(mask), truncated, turns, environment))
+    for place, (completion, ids) in enumerate(zip(completions, all_ids, strict=True)):
+        tokens = sum(masks[place]) if masks else len(ids)
+        truncated = ids[-1] not in (*ends, trainer._tokenizer.pad_token_id)
+        rollout = Rollout(completion, ids, tokens, truncated)
+        if trainer.tools:
+            rollout.turns = turn_kinds(completion, opening)
+        if trainer.environments:
+            rollout.environment = trainer.environments[place]
+        rollouts.append(rollout)
     return rollouts
 
 
@@ -191,50 +196,6 @@ def begin_answers(prompts: list, generated: tuple) -> tuple:
         if is_begun(prompt):
             completion[0]["content"] = prompt[-1]["content"] + (completion[0]["content"] or "")
     return generated
-
-
-def complete_plainly(
-    trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False
-) -> list[Rollout]:
-    """Complete each row with public functions of any TRL trainer, without tools and vLLM.
-
-    Chat template, lengths and decoding are those of training. Any end token of the model ends a
-    completion; TRL before 1.16 uses only the end token of the tokenizer.
-    """
-    args, processor = trainer.args, trainer.processing_class
-    tokenizer = getattr(processor, "tokenizer", processor)
-    is_plain = isinstance(rows[0]["prompt"], str)
-    texts = [row["prompt"] for row in rows]
-    if not is_plain:
-        kwargs = {"add_generation_prompt": True, **(args.chat_template_kwargs or {})}
-        texts = processor.apply_chat_template(texts, tokenize=False, **kwargs)
-    prompts = tokenizer(
-        texts,
-        padding=True,
-        padding_side="left",
-        add_special_tokens=is_plain,  # a chat template adds them itself
-        return_tensors="pt",
-    ).to(trainer.accelerator.device)
-    with (
-        torch.no_grad(),
-        unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
-    ):
-        ends = model.generation_config.eos_token_id
-        ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-        config = generation_config(args, sorted(ends), tokenizer.pad_token_id, do_sample)
-        ids_BT = model.generate(
-            input_ids=prompts["input_ids"],
-            attention_mask=prompts["attention_mask"],
-            generation_config=config,
-        )
-    rollouts = []
-    for tokens in ids_BT[:, prompts["input_ids"].shape[1] :].tolist():
-        end = next((place for place, token in enumerate(tokens) if token in ends), None)
-        ids = tokens if end is None else tokens[: end + 1]
-        text = tokenizer.decode(ids, skip_special_tokens=True)
-        completion = text if is_plain else [{"role": "assistant", "content": text}]
-        rollouts.append(Rollout(completion, ids, len(ids), end is None, [], None))
-    return rollouts
 
 
 def opening_of(tokenizer: Any) -> str | None:

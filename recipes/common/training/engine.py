@@ -78,15 +78,15 @@ def engine_name(engine: dict[str, Any]) -> str:
 
 def asked_engine() -> str:
     """The name of the engine that the launcher was asked for."""
-    device = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_DEVICE"
-    devices = {
-        "optimizer": os.environ.get(device.format("OPTIMIZER"), "none"),
-        "parameters": os.environ.get(device.format("PARAM"), "none"),
-    }
-    return engine_name({**asked_of_the_launcher(), "offload": _offloaded(devices)})
+    offload = _offloaded(
+        os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none"),
+        os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none"),
+    )
+    return engine_name({**asked_of_the_launcher(), "offload": offload})
 
 
-def _offloaded(devices: dict[str, str]) -> str | None:
+def _offloaded(optimizer_device: str, parameter_device: str) -> str | None:
+    devices = {"optimizer": optimizer_device, "parameters": parameter_device}
     return " and ".join(name for name, device in devices.items() if device != "none") or None
 
 
@@ -94,12 +94,9 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
     """The engine in use, read from the trainer; DeepSpeed's settings are read from its engine."""
     accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
     if deepspeed:
-        configs = {
-            "optimizer": deepspeed.zero_offload_optimizer(),
-            "parameters": deepspeed.zero_offload_param(),
-        }
-        devices = {name: getattr(config, "device", "none") for name, config in configs.items()}
-        offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
+        configs = (deepspeed.zero_offload_optimizer(), deepspeed.zero_offload_param())
+        devices = [getattr(config, "device", "none") for config in configs]
+        offload = _offloaded(*(getattr(device, "value", device) for device in devices))
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return {
         "distributed_type": str(accelerator.distributed_type.value),
@@ -118,10 +115,12 @@ def share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
     held = whole = 0
     for parameter in parameters:
         if hasattr(parameter, "ds_tensor"):  # ZeRO-3
-            held, whole = held + parameter.ds_tensor.numel(), whole + parameter.ds_numel
+            held += parameter.ds_tensor.numel()
+            whole += parameter.ds_numel
         else:
             own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # FSDP
-            held, whole = held + own.numel(), whole + parameter.numel()
+            held += own.numel()
+            whole += parameter.numel()
     return round(held / whole, 3)
 
 
@@ -142,10 +141,11 @@ def check_engine(in_force: dict[str, Any]) -> None:
 
 def engine_line(in_force: dict[str, Any]) -> str:
     """One line for the log: `"Engine: ZeRO-2, 2 processes, cpu, bf16."`"""
-    processes = in_force["world_size"]
-    count = f", {processes} processes" if processes > 1 else ""
+    parts = [engine_name(in_force)]
+    if in_force["world_size"] > 1:
+        parts.append(f"{in_force['world_size']} processes")
     precision = in_force["mixed_precision"].replace("no", "no mixed precision")
-    return f"Engine: {engine_name(in_force)}{count}, {in_force['device']}, {precision}."
+    return f"Engine: {', '.join([*parts, in_force['device'], precision])}."
 
 
 class EngineCallback(TrainerCallback):

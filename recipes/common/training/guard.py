@@ -73,17 +73,15 @@ class Guard:
         For a reward that is not async nothing is awaited, so `at_once(guard.grade(...))` works. An
         async reward runs in a `contained` block of the caller.
         """
-        until, count = time.monotonic() + self.timeout_s, len(columns["completions"])
+        until = time.monotonic() + self.timeout_s
+        count = len(columns["completions"])
         answer, error = await self._ask(columns)
         errors = [error] * count
         if error is not None and count > 1:
-            answers = []
+            answers = [Answer([None])] * count
             for row in range(count):
                 if time.monotonic() < until:
-                    own_answer, errors[row] = await self._ask(arguments_of_rows(columns, [row]))
-                    answers.append(own_answer)
-                else:
-                    answers.append(Answer([None]))
+                    answers[row], errors[row] = await self._ask(arguments_of_rows(columns, [row]))
             answer = _joined(answers)
         outcomes = [
             outcome if error is None else hide_secrets(f"error: {describe(error)}")
@@ -162,8 +160,7 @@ class Guard:
         if row is None or self.first_failure is not None:
             return
         self.first_failure = outcomes[row] or "it returned None"
-        lists = {name: of for name, of in columns.items() if isinstance(of, list) and of}
-        shown = {name: values[row] for name, values in lists.items()}
+        shown = {name: of[row] for name, of in columns.items() if isinstance(of, list) and of}
         trace = "".join(traceback.format_exception(errors[row])) if errors[row] else ""
         logger.warning(
             f"reward {self.name!r} could not grade a row ({self.first_failure}). Such rows "

@@ -11,15 +11,17 @@ skip_special_tokens=True)`: the sampled tokens are used, and the text is not tok
 character made of several byte-level tokens belongs to the last of these tokens.
 """
 
+import functools
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
-from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
 from recipes.common.training.advantages import has_spread, normalise, pool
@@ -97,9 +99,8 @@ class StepRewards:
         for guard in self.guards:
             graded_S[guard.name] = graded = at_once(guard.grade(**columns))
             columns["log_extra"](f"steps/{guard.name}", list(map(shown_steps, graded.amounts)))
-            steps_c: list[list[TokenStep]] = []
+            steps_c: list[list[TokenStep]] = [[] for _ in graded.amounts]
             for c, steps in enumerate(graded.amounts):
-                steps_c.append([])
                 if not steps:
                     continue
                 ids, text = columns["completion_ids"][c], completion_text(columns["completions"][c])
@@ -118,10 +119,10 @@ class StepRewards:
         self,
         steps_Sc: list[list[list[TokenStep]]],
         counts_CS: list[list[bool]],
-        rank: int,
         num_generations: int,
         scale_rewards: str,
-    ) -> tuple[list[list[TokenStep]], dict[str, float]]:
+        log: Callable[[str, float], None],
+    ) -> list[list[TokenStep]]:
         """Normalise each step reward in its groups, weight it, and join the steps by completion.
 
         A group may span ranks, and a completion may have any number of steps.
@@ -131,32 +132,30 @@ class StepRewards:
             counts_CS: for each completion of all ranks, whether each step reward counts for it.
 
         Returns:
-            For each completion of this rank its steps with normalised rewards; and what to log.
+            For each completion of this rank its steps with normalised rewards.
         """
         weighted_c: list[list[TokenStep]] = [[] for _ in steps_Sc[0]]
-        first = rank * len(weighted_c)  # of this rank's completions among those of all ranks
-        metrics: dict[str, float] = {}
+        first = PartialState().process_index * len(weighted_c)  # of this rank's completions
         has_spread_P = [False] * (len(counts_CS) // num_generations)
         for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
             rewards_C = gather_object([[step.reward for step in steps] for steps in steps_Sc[s]])
             counts_C = [counts_S[s] for counts_S in counts_CS]
-            rewards_C = [
-                rewards if counts else []
-                for rewards, counts in zip(rewards_C, counts_C, strict=True)
-            ]
+            for c, counts in enumerate(counts_C):
+                if not counts:
+                    rewards_C[c] = []
             normalised_C = normalise(rewards_C, num_generations, scale_rewards)
             for c, weighted in enumerate(weighted_c):
-                if counts_C[first + c]:
-                    for step, reward in zip(steps_Sc[s][c], normalised_C[first + c], strict=True):
-                        weighted.append(TokenStep(step.token, weight * reward))
+                # A completion that does not count has steps, and no rewards.
+                for step, reward in zip(steps_Sc[s][c], normalised_C[first + c], strict=False):
+                    weighted.append(TokenStep(step.token, weight * reward))
             rewards = pool(rewards_C)
-            metrics[f"step_rewards/{guard.name}/mean"] = fmean(rewards) if rewards else math.nan
-            metrics[f"steps/{guard.name}/count"] = len(rewards) / max(1, sum(counts_C))
+            log(f"step_rewards/{guard.name}/mean", fmean(rewards) if rewards else math.nan)
+            log(f"steps/{guard.name}/count", len(rewards) / max(1, sum(counts_C)))
             for group in range(len(has_spread_P)):
                 start = group * num_generations
                 has_spread_P[group] |= has_spread(pool(rewards_C[start : start + num_generations]))
-        metrics["frac_groups_without_step_spread"] = 1 - sum(has_spread_P) / len(has_spread_P)
-        return weighted_c, metrics
+        log("frac_groups_without_step_spread", 1 - sum(has_spread_P) / len(has_spread_P))
+        return weighted_c
 
 
 def shown_steps(steps: list[tuple[int, float]] | None) -> str | None:
@@ -169,9 +168,8 @@ def tokens_that_hold(
 ) -> list[int]:
     """For each end (as in a slice), return the token index of the last character before the end.
 
-    The tokenizer's decode stream gives the place of most tokens in one pass. The stream fails if a
-    character has several tokens, or if the tokenizer has no stream or cleans up the text. Then a
-    binary search finds the shortest prefix of tokens that shows the character.
+    That is the last token of the shortest prefix that shows the text up to the end. A binary search
+    finds the prefix.
 
     Args:
         ids: the tokens of a completion, special ones included.
@@ -185,47 +183,20 @@ def tokens_that_hold(
     Example: with tokens `3`, ` +`, ` 4`, ` =`, ` 7`, end of sequence, the ends `[1, 9]` of `"3 + 4
     = 7"` give `[0, 4]`.
     """
-    if tokenizer.decode(ids, skip_special_tokens=True) != text:
+
+    @functools.cache
+    def text_of(count: int) -> str:
+        return tokenizer.decode(ids[:count], skip_special_tokens=True)
+
+    if text_of(len(ids)) != text:
         raise ValueError(
             f"the completion {text[:200]!r} is not what its tokens decode to, so steps have no "
             "tokens in it: step rewards go with the plain text alone, not with tool calls or a "
             "tokenizer's response_schema."
         )
-    # After tokens[i] tokens the text has characters[i] characters, all of them complete.
-    tokens, characters = _marks(tokenizer, ids, text)
-    holders = []
-    for end in ends:
-        # The last token of the shortest prefix that shows `text[:end]`, between two marks.
-        place = bisect_left(characters, end)
-        too_few, enough = tokens[place - 1], tokens[place]
-        while enough - too_few > 1:
-            middle = (too_few + enough) // 2
-            if tokenizer.decode(ids[:middle], skip_special_tokens=True).startswith(text[:end]):
-                enough = middle
-            else:
-                too_few = middle
-        holders.append(enough - 1)
-    return holders
 
+    def token_of(end: int) -> int:
+        prefixes = range(1, len(ids) + 1)
+        return bisect_left(prefixes, True, key=lambda count: text_of(count).startswith(text[:end]))
 
-def _marks(
-    tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str
-) -> tuple[list[int], list[int]]:
-    """Return token counts, and how many characters of `text` that many tokens decode to.
-
-    Only places that the decode stream is sure of are listed, and always the start and the end.
-    """
-    tokens, characters = [0], [0]
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    stream = DecodeStream(skip_special_tokens=True)
-    for i, token in enumerate(ids if backend is not None else []):
-        try:
-            piece = stream.step(backend, token)
-        except Exception:  # the stream refuses bytes that are not text: the search goes on
-            break
-        if piece and not text.startswith(piece, characters[-1]):
-            break
-        if piece:
-            tokens.append(i + 1)
-            characters.append(characters[-1] + len(piece))
-    return [*tokens, len(ids)], [*characters, len(text)]
+    return [token_of(end) for end in ends]

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object, is_peft_model
-from torch import nn
 from torch.nn.functional import pad
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
@@ -59,9 +58,7 @@ def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str 
     """
     config = model.config
     if args.gradient_checkpointing:
-        return (
-            "gradient_checkpointing computes a layer again, without the cache that holds the prompt"
-        )
+        return "gradient_checkpointing computes a layer again, without the cache of the prompt"
     if config.is_encoder_decoder:
         return "the model reads its prompt with an encoder"
     if getattr(config, "vision_config", None) is not None:
@@ -85,6 +82,8 @@ def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str 
 
 def _rotation_depends_on_length(model: PreTrainedModel) -> bool:
     """Whether a later token changes how the tokens before it are rotated (dynamic scaling)."""
+    states = torch.zeros(1, device=model.device)  # gives the device and dtype of the result
+    positions = torch.tensor([[0, 1, 2, 3, FAR]], device=model.device)
     for module in model.modules():
         buffers = [name for name, _ in module.named_buffers(recurse=False)]
         if not any(name.endswith("inv_freq") for name in buffers):
@@ -92,8 +91,6 @@ def _rotation_depends_on_length(model: PreTrainedModel) -> bool:
         arguments: list[dict[str, Any]] = [{}]
         if "layer_type" in inspect.signature(module.forward).parameters:
             arguments = [{"layer_type": kind} for kind in set(model.config.layer_types)]
-        states = torch.zeros(1, device=model.device)  # gives the device and dtype of the result
-        positions = torch.tensor([[0, 1, 2, 3, FAR]], device=model.device)
         for more in arguments:
             cosines_far, _ = module(states, positions, **more)
             cosines, _ = module(states, positions[:, :4], **more)  # also undoes what FAR changed
@@ -116,213 +113,244 @@ def share_prompts(
             model equally often: `generate` then shares whole prompts, and no common beginning.
         in_half_precision: the model computes in bfloat16 or float16, whose rounding is larger.
     """
-    plain_forward, plain_generate = model.forward, model.generate
-    score = functools.partial(_score, model, plain_forward, partitioned)
-    generate_shared = functools.partial(_generate, model, plain_generate, partitioned)
-    # In bfloat16 SmolLM2 and Qwen2.5 differ by 0.1 of it for the rounding of their logits alone.
-    tolerance = 0.15 if in_half_precision else 1e-3
-    reasons: dict[str, str | None] = {}  # by part of the work, once it was tried
-    warned: set[str] = set()
-
-    def is_shared(part: str, reason: str | None, trial: Callable[[], str | None]) -> bool:
-        if reason is None:
-            if part not in reasons:
-                tried = [_try(model, trial)]
-                # The processes of such an engine must call the model equally often.
-                tried = gather_object(tried) if partitioned else tried
-                reasons[part] = next(filter(None, tried), None)
-            reason = reasons[part]
-        if reason is not None and part not in warned:
-            warned.add(part)
-            warnings.warn(f"share_prompts has no effect on {part}: {reason}.", stacklevel=3)
-        return reason is None
+    shared = _SharedPrompts(model, partitioned, in_half_precision)
 
     @functools.wraps(type(model).forward)  # `generate` reads the signature
     def forward(self, *args, **kwargs):
-        arguments = _without_none(kwargs)
-        if args or not arguments.keys() >= SCORED:
-            return plain_forward(*args, **kwargs)
-        reason = _other_arguments(arguments, SCORED)
-        trial = functools.partial(_why_update_differs, model, plain_forward, score, tolerance)
-        if not is_shared("the update", reason, trial):
-            return plain_forward(**kwargs)
-        return score(**arguments)
+        # PEFT passes all its arguments, most of them as None.
+        arguments = {name: value for name, value in kwargs.items() if value is not None}
+        if not args and arguments.keys() == SCORED and shared.is_same_update():
+            return shared.score(**arguments)
+        return shared.plain_forward(*args, **kwargs)
 
     @functools.wraps(type(model).generate)
     @torch.no_grad()
     def generate(self, *args, **kwargs):
-        arguments = _without_none(kwargs)
-        if args or not arguments.keys() >= GENERATED or arguments["input_ids"].shape[1] == 1:
-            return plain_generate(*args, **kwargs)
-        config = arguments["generation_config"]
-        reason = _other_arguments(arguments, GENERATED) or _why_no_cache(config)
-        generates = (plain_generate, generate_shared)
-        trial = functools.partial(
-            _why_generation_differs, model, *generates, config.use_cache, tolerance
-        )
-        if not is_shared("generation", reason, trial):
-            return plain_generate(**kwargs)
-        return generate_shared(**arguments)
+        arguments = {name: value for name, value in kwargs.items() if value is not None}
+        is_plain = bool(args) or arguments.keys() != GENERATED
+        if is_plain or arguments["input_ids"].shape[1] == 1:  # one token leaves nothing to share
+            return shared.plain_generate(*args, **kwargs)
+        if not shared.is_same_generation(arguments["generation_config"]):
+            return shared.plain_generate(**kwargs)
+        return shared.generate(**arguments)
 
     model.forward = types.MethodType(forward, model)
     model.generate = types.MethodType(generate, model)
 
 
-def _without_none(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Drop arguments that are None: PEFT passes all its arguments, most of them as None."""
-    return {name: value for name, value in kwargs.items() if value is not None}
+class _SharedPrompts:
+    """A model with both ways to compute a batch, and what trying them has shown."""
 
+    def __init__(self, model: PreTrainedModel, partitioned: bool, in_half_precision: bool):
+        self.model, self.partitioned = model, partitioned
+        self.plain_forward, self.plain_generate = model.forward, model.generate
+        # In bfloat16 SmolLM2 and Qwen2.5 differ by 0.1 of it for the rounding of their logits.
+        self.tolerance = 0.15 if in_half_precision else 1e-3
+        self.tried: dict[str, str | None] = {}  # by part of the work: why it is not shared
+        self.warned: set[str] = set()
 
-def _other_arguments(arguments: dict[str, Any], known: set[str]) -> str | None:
-    names = sorted(arguments.keys() - known)
-    return f"the model is called with {', '.join(names)}, too" if names else None
+    # --- Trials: is the result the same?
 
+    def is_same_update(self) -> bool:
+        return self._is_same("the update", self._why_update_differs)
 
-def _why_no_cache(config: GenerationConfig) -> str | None:
-    if (config.num_beams or 1) * (config.num_return_sequences or 1) > 1:
-        return "num_beams or num_return_sequences is more than 1"
-    if config.use_cache is False or config.cache_implementation is not None:
-        return "use_cache is false, or cache_implementation is set"
-    return None
+    def is_same_generation(self, config: GenerationConfig) -> bool:
+        if (config.num_beams or 1) * (config.num_return_sequences or 1) > 1:
+            return self._refuse("generation", "num_beams or num_return_sequences is more than 1")
+        if config.use_cache is False or config.cache_implementation is not None:
+            reason = "use_cache is false, or cache_implementation is set"
+            return self._refuse("generation", reason)
+        trial = functools.partial(self._why_generation_differs, config.use_cache)
+        return self._is_same("generation", trial)
 
+    def _is_same(self, part: str, trial: Callable[[], str | None]) -> bool:
+        """Whether the trial of this part, made at its first call, found no difference."""
+        if part not in self.tried:
+            reasons = [self._try(trial)]
+            # The processes of such an engine must call the model equally often.
+            reasons = gather_object(reasons) if self.partitioned else reasons
+            self.tried[part] = next(filter(None, reasons), None)
+        return self.tried[part] is None or self._refuse(part, self.tried[part])
 
-# --- Trials: is the result the same?
+    def _refuse(self, part: str, reason: str) -> bool:
+        """Return False, after a warning the first time."""
+        if part not in self.warned:
+            self.warned.add(part)
+            warnings.warn(f"share_prompts has no effect on {part}: {reason}.", stacklevel=5)
+        return False
 
+    def _try(self, trial: Callable[[], str | None]) -> str | None:
+        """The reason that the trial returns, or its exception; without gradient and dropout."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                return trial()
+        except Exception as error:  # whatever a model does with a cache that it does not expect
+            return f"a trial ends with {type(error).__name__}: {error}"
+        finally:
+            self.model.train(was_training)
 
-def _try(model: PreTrainedModel, trial: Callable[[], str | None]) -> str | None:
-    """The reason that the trial returns, or its exception; without gradient and dropout."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return trial()
-    except Exception as error:  # whatever a model does with a cache that it does not expect
-        return f"a trial ends with {type(error).__name__}: {error}"
-    finally:
-        model.train(was_training)
+    def _trial_batch(self) -> dict[str, torch.Tensor]:
+        """Three rows of 28 tokens; the first two have the same first 24, the third has padding.
 
-
-def _trial_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Three rows of 28 tokens; the first two have the same first 24, the third has padding.
-
-    All begin with the same 18 tokens, and the first and the third end with the same five.
-    """
-    vocabulary = model.config.get_text_config().vocab_size
-    tokens = (torch.arange(1, 33, device=model.device) * vocabulary) // 33
-    beginning, middle, end, other_end = tokens.split([18, 5, 5, 4])
-    padding = beginning.new_zeros(3)
-    ids = torch.stack(
-        [
+        All begin with the same 18 tokens, and the first and the third end with the same five.
+        """
+        vocabulary = self.model.config.get_text_config().vocab_size
+        tokens = (torch.arange(1, 33, device=self.model.device) * vocabulary) // 33
+        beginning, middle, end, other_end = tokens.split([18, 5, 5, 4])
+        padding = beginning.new_zeros(3)
+        rows = [
             torch.cat([beginning, middle, end]),
             torch.cat([beginning, middle, end[:1], other_end]),
             torch.cat([padding, beginning, middle[:2], end]),
         ]
-    )
-    mask = torch.ones_like(ids)
-    mask[2, :3] = 0
-    return {"input_ids": ids, "attention_mask": mask}
+        ids = torch.stack(rows)
+        mask = torch.ones_like(ids)
+        mask[2, :3] = 0
+        return {"input_ids": ids, "attention_mask": mask}
 
+    def _why_update_differs(self) -> str | None:
+        batch = self._trial_batch()
+        labels = batch["input_ids"].clone()
+        labels[:, :-4] = -100
+        of_another_prompt = dict(batch, input_ids=batch["input_ids"].clone())
+        vocabulary = self.model.config.get_text_config().vocab_size
+        of_another_prompt["input_ids"][:, :-5] += vocabulary // 66
 
-def _why_update_differs(
-    model: PreTrainedModel, plain_forward: Callable, score: Callable, tolerance: float
-) -> str | None:
-    batch = _trial_batch(model)
-    labels = batch["input_ids"].clone()
-    labels[:, :-4] = -100
-    other = dict(batch, input_ids=batch["input_ids"].clone())
-    other["input_ids"][:, :-5] += model.config.get_text_config().vocab_size // 66
-    plain, shared, after_other = (
-        forward(**inputs, labels=labels, fused_lm_head=True).log_probs[:, -4:]
-        for forward, inputs in ((plain_forward, batch), (score, batch), (plain_forward, other))
-    )
-    return _why_apart(plain, shared, plain - after_other, tolerance)
+        def log_probs(forward: Callable, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+            return forward(**inputs, labels=labels, fused_lm_head=True).log_probs[:, -4:]
 
+        plain, shared = log_probs(self.plain_forward, batch), log_probs(self.score, batch)
+        other = log_probs(self.plain_forward, of_another_prompt)
+        return self._why_apart(plain, shared, plain - other)
 
-def _why_generation_differs(
-    model: PreTrainedModel,
-    plain_generate: Callable,
-    generate_shared: Callable,
-    use_cache: bool | None,
-    tolerance: float,
-) -> str | None:
-    config = GenerationConfig(
-        min_new_tokens=2,
-        max_new_tokens=2,
-        do_sample=False,
-        num_beams=1,
-        use_cache=use_cache,
-        pad_token_id=0,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    plain, shared = (
-        generate(**_trial_batch(model), generation_config=config)
-        for generate in (plain_generate, generate_shared)
-    )
-    # After another first token the second step cannot be compared.
-    first_tokens = [output.sequences[:, -2] for output in (plain, shared)]
-    steps = 2 if torch.equal(*first_tokens) else 1
-    plain, shared = (
-        torch.stack(output.logits[:steps]).log_softmax(dim=-1) for output in (plain, shared)
-    )
-    return _why_apart(plain, shared, plain[0, 0] - plain[0, 2], tolerance)
+    def _why_generation_differs(self, use_cache: bool | None) -> str | None:
+        config = GenerationConfig(
+            min_new_tokens=2,
+            max_new_tokens=2,
+            do_sample=False,
+            num_beams=1,
+            use_cache=use_cache,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        plain = self.plain_generate(**self._trial_batch(), generation_config=config)
+        shared = self.generate(**self._trial_batch(), generation_config=config)
+        # After another first token the second step cannot be compared.
+        is_same_token = torch.equal(plain.sequences[:, -2], shared.sequences[:, -2])
+        steps = 2 if is_same_token else 1
+        plain_logs = torch.stack(plain.logits[:steps]).log_softmax(dim=-1)
+        shared_logs = torch.stack(shared.logits[:steps]).log_softmax(dim=-1)
+        return self._why_apart(plain_logs, shared_logs, plain_logs[0, 0] - plain_logs[0, 2])
 
+    def _why_apart(
+        self, plain: torch.Tensor, shared: torch.Tensor, by_another_prompt: torch.Tensor
+    ) -> str | None:
+        """A reason if log-probabilities differ by more than a part of what another prompt does."""
+        error = (plain - shared).float().square().mean().sqrt().item()
+        change = by_another_prompt.float().square().mean().sqrt().item()
+        if error <= self.tolerance * change:
+            return None
+        return (
+            f"its log-probabilities change by {error:.2g} in a trial in which another prompt "
+            f"changes them by {change:.2g}"
+        )
 
-def _why_apart(
-    plain: torch.Tensor, shared: torch.Tensor, by_another_prompt: torch.Tensor, tolerance: float
-) -> str | None:
-    """A reason if log-probabilities differ by more than a part of what another prompt changes."""
-    error = (plain - shared).float().square().mean().sqrt().item()
-    change = by_another_prompt.float().square().mean().sqrt().item()
-    if error <= tolerance * change:
-        return None
-    return (
-        f"its log-probabilities change by {error:.2g} in a trial in which another prompt changes "
-        f"them by {change:.2g}"
-    )
+    # --- The update
 
+    def score(self, input_ids, attention_mask, labels, fused_lm_head):
+        """TRL's output for (B, tokens) inputs; tokens before the first label run once a prompt."""
+        width = input_ids.shape[1]
+        labelled = (labels != -100).any(dim=0).nonzero()
+        # The last token of the prompt predicts the first of the completion. Every process goes this
+        # way, even if all its completions are masked: engines need equal numbers of model calls.
+        start = labelled[0].item() - 1 if len(labelled) else width - 2
+        inputs = {"attention_mask": attention_mask, "fused_lm_head": fused_lm_head}
+        if start < 1:
+            return self.plain_forward(input_ids=input_ids, labels=labels, **inputs)
+        first_U, inverse_B = _unlike_rows(input_ids[:, :start], attention_mask[:, :start])
+        cache = DynamicCache(config=self.model.config)
+        prompt = self.model.base_model(
+            input_ids=input_ids[first_U, :start],
+            attention_mask=attention_mask[first_U, :start],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache.batch_select_indices(inverse_B)
+        inputs |= {"input_ids": input_ids[:, start:], "labels": labels[:, start:]}
+        output = self.plain_forward(past_key_values=cache, **inputs)
+        if self.partitioned:
+            # FSDP2 fetches the weights of a layer for the backward pass when the layer's output
+            # gets a gradient. The last layer passes on only keys and values: give its output the
+            # gradient 0.
+            output.log_probs = output.log_probs + 0.0 * prompt.last_hidden_state[0, -1, 0]
+        for name in PER_TOKEN:
+            value = getattr(output, name)
+            if value is not None:
+                setattr(output, name, pad(value, (start, 0)))
+        return output
 
-# --- The update
+    # --- Generation
 
+    def generate(self, input_ids, attention_mask, generation_config):
+        """What `generate` returns for (B, W) inputs; all but a prompt's last token is cached."""
+        cache = self._cache_of_prompts(input_ids[:, :-1], attention_mask[:, :-1])
+        # Other limits of `generate` can only make the completion shorter.
+        new_tokens = generation_config.max_new_tokens
+        if new_tokens is None:
+            new_tokens = generation_config.max_length - input_ids.shape[1]
+        cache.layers = [_RoomyLayer(layer, new_tokens) for layer in cache.layers]
+        arguments = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "generation_config": generation_config,
+            "past_key_values": cache,
+        }
+        if input_ids.device.type != "cpu":
+            return self.plain_generate(**arguments)
+        # On a CPU, torch attends over grouped heads 8 times slower if there is one query, as for
+        # each new token. With False, transformers packs the heads of a group as queries of one
+        # head. The result is the same; transformers does this anyway for a batch with padding.
+        with replaced(sdpa_attention, use_gqa_in_sdpa=lambda *args: False):
+            return self.plain_generate(**arguments)
 
-def _score(
-    model: PreTrainedModel,
-    forward: Callable,
-    partitioned: bool,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor,
-    labels: torch.Tensor,
-    fused_lm_head: bool,
-):
-    """TRL's output for (B, tokens) inputs; tokens before the first label run once a prompt."""
-    width = input_ids.shape[1]
-    labelled = (labels != -100).any(dim=0).nonzero()
-    # The last token of the prompt predicts the first of the completion. Every process goes this
-    # way, even if all its completions are masked: engines need equal numbers of model calls.
-    start = labelled[0].item() - 1 if len(labelled) else width - 2
-    inputs = {"attention_mask": attention_mask, "fused_lm_head": fused_lm_head}
-    if start < 1:
-        return forward(input_ids=input_ids, labels=labels, **inputs)
-    first_U, inverse_B = _unlike_rows(input_ids[:, :start], attention_mask[:, :start])
-    cache = DynamicCache(config=model.config)
-    prompt = model.base_model(
-        input_ids=input_ids[first_U, :start],
-        attention_mask=attention_mask[first_U, :start],
-        past_key_values=cache,
-        use_cache=True,
-    )
-    cache.batch_select_indices(inverse_B)
-    inputs |= {"input_ids": input_ids[:, start:], "labels": labels[:, start:]}
-    output = forward(past_key_values=cache, **inputs)
-    if partitioned:
-        # FSDP2 fetches the weights of a layer for the backward pass when the layer's output gets a
-        # gradient. The last layer passes on only keys and values: give its output the gradient 0.
-        output.log_probs = output.log_probs + 0.0 * prompt.last_hidden_state[0, -1, 0]
-    for name in PER_TOKEN:
-        value = getattr(output, name)
-        if value is not None:
-            setattr(output, name, pad(value, (start, 0)))
-    return output
+    def _cache_of_prompts(self, ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> DynamicCache:
+        """The cache that `generate` would make for left-padded prompts, with its column order.
+
+        A beginning that all prompts share, such as instructions, is computed once, as one row.
+        """
+        backbone = self.model.base_model
+        first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
+        ids_UW, mask_UW = ids_BW[first_U], mask_BW[first_U]
+        padding_U1 = (mask_UW == 0).sum(dim=1, keepdim=True)
+        cache = DynamicCache(config=backbone.config)
+        # Without this argument a model takes a token's position from its column.
+        takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
+        shared = 0
+        if takes_positions and not self.partitioned and len(ids_UW) > 1:
+            shared = _common_beginning(ids_UW, padding_U1)
+        if shared:
+            beginning = ids_UW[:1, padding_U1[0] : padding_U1[0] + shared]
+            backbone(input_ids=beginning, past_key_values=cache, use_cache=True)
+            cache.batch_repeat_interleave(len(ids_UW))
+        # Until the cache is full, a row begins with the shared tokens; its padding follows.
+        columns_W = torch.arange(ids_UW.shape[1], device=ids_UW.device)
+        is_padding_UW = columns_W < padding_U1
+        is_rest_UW = columns_W >= padding_U1 + shared
+        order_UW = (is_padding_UW + 2 * is_rest_UW).argsort(dim=1, stable=True)
+        mask_UW = mask_UW.gather(1, order_UW)
+        rest = {"input_ids": ids_UW.gather(1, order_UW)[:, shared:], "attention_mask": mask_UW}
+        if takes_positions:
+            # `generate` does not count padding; a forward without `position_ids` would.
+            rest["position_ids"] = (mask_UW.cumsum(dim=1) - 1).clamp(min=0)[:, shared:]
+        backbone(**rest, past_key_values=cache, use_cache=True)
+        back_UW = order_UW.argsort(dim=1)
+        for layer in cache.layers:
+            layer.keys = _take(layer.keys, back_UW)[inverse_B]
+            layer.values = _take(layer.values, back_UW)[inverse_B]
+        return cache
 
 
 def _unlike_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -334,84 +362,11 @@ def _unlike_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Ten
     return first_U.scatter_reduce(0, inverse_B, rows, "amin"), inverse_B
 
 
-# --- Generation
-
-
-def _generate(
-    model: PreTrainedModel,
-    plain_generate: Callable,
-    partitioned: bool,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor,
-    generation_config: GenerationConfig,
-):
-    """What `generate` returns for (B, W) inputs; all but the last token of a prompt is cached."""
-    ids, mask = input_ids[:, :-1], attention_mask[:, :-1]
-    cache = _generation_cache(model.base_model, ids, mask, partitioned)
-    # Other limits of `generate` can only make the completion shorter.
-    new_tokens = generation_config.max_new_tokens
-    if new_tokens is None:
-        new_tokens = generation_config.max_length - input_ids.shape[1]
-    cache.layers = [_RoomyLayer(layer, new_tokens) for layer in cache.layers]
-    arguments = {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "generation_config": generation_config,
-        "past_key_values": cache,
-    }
-    if input_ids.device.type != "cpu":
-        return plain_generate(**arguments)
-    # On a CPU, torch attends over grouped heads 8 times slower if there is one query, as for each
-    # new token. With False, transformers packs the heads of a group as queries of one head. The
-    # result is the same; transformers does this anyway for a batch with padding.
-    with replaced(sdpa_attention, use_gqa_in_sdpa=lambda *args: False):
-        return plain_generate(**arguments)
-
-
-def _generation_cache(
-    backbone: nn.Module, ids_BW: torch.Tensor, mask_BW: torch.Tensor, partitioned: bool
-) -> DynamicCache:
-    """The cache that `generate` would make for left-padded prompts, with the same column order.
-
-    A beginning that all prompts share, such as instructions, is computed once, as one row.
-    """
-    first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
-    ids, mask = ids_BW[first_U], mask_BW[first_U]
-    padding_U = (mask == 0).sum(dim=1)
-    # Without this argument a model takes a token's position from its column.
-    takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
-    shared = 0
-    if takes_positions and not partitioned and len(ids) > 1:
-        shared = _common_beginning(ids, padding_U)
-    cache = DynamicCache(config=backbone.config)
-    if shared:
-        beginning = ids[:1, padding_U[0] : padding_U[0] + shared]
-        backbone(input_ids=beginning, past_key_values=cache, use_cache=True)
-        cache.batch_repeat_interleave(len(ids))
-    # Reorder the columns: the shared beginning, the padding of the row, the rest of the row.
-    columns = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    moved = columns < padding_U.unsqueeze(1) + shared
-    source = torch.where(columns < shared, columns + padding_U.unsqueeze(1), columns - shared)
-    source = torch.where(moved, source, columns)
-    ids, mask = ids.gather(1, source), mask.gather(1, source)
-    # `generate` does not count padding in positions; a forward without `position_ids` would.
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    rest = {"input_ids": ids[:, shared:], "attention_mask": mask}
-    if takes_positions:
-        rest["position_ids"] = positions[:, shared:]
-    backbone(**rest, past_key_values=cache, use_cache=True)
-    back = source.argsort(dim=1)
-    for layer in cache.layers:
-        layer.keys = _take(layer.keys, back)[inverse_B]
-        layer.values = _take(layer.values, back)[inverse_B]
-    return cache
-
-
-def _common_beginning(ids_UW: torch.Tensor, padding_U: torch.Tensor) -> int:
+def _common_beginning(ids_UW: torch.Tensor, padding_U1: torch.Tensor) -> int:
     """How many first tokens all prompts share; 0 if too few. Each prompt keeps one more token."""
-    length = ids_UW.shape[1] - int(padding_U.max()) - 1
+    length = ids_UW.shape[1] - int(padding_U1.max()) - 1
     offsets = torch.arange(max(length, 0), device=ids_UW.device)
-    beginnings = ids_UW.gather(1, padding_U.unsqueeze(1) + offsets)
+    beginnings = ids_UW.gather(1, padding_U1 + offsets)
     same = (beginnings == beginnings[:1]).all(dim=0).long()
     shared = int(same.cumprod(dim=0).sum())
     return shared if shared >= WORTH_SHARING else 0
