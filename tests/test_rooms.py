@@ -43,7 +43,7 @@ BUDGET = {
     "recipes/arithmetic": 200,
     "recipes/calculator": 200,
     "recipes/code": 600,
-    "recipes/common/checks": 1450,
+    "recipes/common/checks": 1250,
     "recipes/common/data": 750,
     "recipes/common/evaluation": 500,
     "recipes/common/limits.py": 250,
@@ -54,7 +54,7 @@ BUDGET = {
     "recipes/common/settings.py": 350,
     "recipes/common/trainer.py": 500,
     "recipes/common/training": 2350,
-    "recipes/common/utils": 1050,
+    "recipes/common/utils": 950,
     "recipes/common/warm_start.py": 200,
     "recipes/common/watch.py": 350,
     "recipes/gsm8k": 200,
@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2900,
     "scripts": 950,
-    "tests": 15650,
+    "tests": 15450,
 }
 
 
