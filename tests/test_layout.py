@@ -9,7 +9,6 @@ from support.launching import ROOT
 
 from recipes.common.checks import launch, preflight
 from recipes.common.data.recipe import import_recipe, load_parts
-from recipes.common.limits import check_combinations
 from recipes.common.settings import parse_arguments
 from rewards import KINDS, load_reward
 from rewards.loading import REGISTRY
@@ -63,12 +62,8 @@ def test_a_recipe_has_the_parts_a_reader_looks_for(folder):
 def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # Nor what is installed here.
-    for name in ("check_packages", "check_accounts", "notes_on_vllm"):
+    for name in ("build_parts", "notes_on_vllm"):
         monkeypatch.setattr(launch, name, lambda *args: [])
-    # Nor that this machine may have no GPU, which a vLLM server needs.
-    monkeypatch.setattr(
-        preflight, "check_combinations", lambda s: check_combinations({**s, "use_cpu": False})
-    )
     kind = recipe_of(file.parent).RecipeArguments
     args = parse_arguments(kind, ["--config", str(file), "--dry_run"])
     assert args.model["model_name_or_path"]

@@ -48,6 +48,6 @@ def test_a_note_names_the_micro_batch_that_fits(qwen, monkeypatch):
     assert "16 completions of 160 tokens (a vocabulary of 151,936 words)" in note
     assert "6.0 GB are free: per_device_train_batch_size 8 needs" in note
     (note,) = memory_note(qwen, TRAINING, "bfloat16", 228, free=1e9)
-    assert "a single completion needs" in note
+    assert "per_device_train_batch_size 1 needs" in note
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     assert memory_note(qwen, TRAINING, "bfloat16", 228, free=6e9) == []

@@ -3,8 +3,6 @@ problems at once. Bad values and files: bad_inputs/.
 """
 
 import os
-import re
-import runpy
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,13 +13,12 @@ import yaml
 from datasets import Dataset
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
-from recipes.common.data.recipe import import_recipe, load_parts
+from recipes.common.data.recipe import load_parts
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_rewards
-from rewards.code_tests import CodeTests
 from rewards.contract import reward_of
 from rewards.format import XmlFormat
-from rewards.sandbox import Sandbox, shared_sandbox
+from rewards.sandbox import shared_sandbox
 
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
@@ -199,14 +196,9 @@ REFUSED = [
      "of task 'sums'; the first is row 3: '<reasoning></reasoning><answer>4.0</answer>'"),
     ({"train": with_answer(5, "six")},  # a gold that cannot be graded
      "'gsm8k_correctness' scores None instead of 2.0 ... 1 of 8 rows ... the first is row 5"),
-    ({"train": with_answer(5, "six"),
-      "reference": lambda row: None if row["answer"] == "six" else reference(row)},
-     "'gsm8k_correctness' cannot grade 1 of the rows without a reference answer; the first is row "
-     "5."),
     ({"held_out": with_answer(1, "many", HELD_OUT)},
      "evaluation rows: reward 'gsm8k_correctness' ... row 1"),
-    # A verifier that scores nothing as something, also of the last row alone
-    ({"rewards": [giving(1.0, "verifier", full=1.0)]}, EMPTY_EARNS),
+    # A verifier that scores nothing as something, of one row alone
     ({"rewards": [scores_the_last]}, EMPTY_EARNS),
     # Tasks
     ({"train": PRODUCTS, "rewards": [sums_only]},
@@ -223,7 +215,6 @@ REFUSED = [
      "reward_gates opens 'length' by ... length is not in reward_funcs"),
     ({"reward_gates": {"gsm8k_correctness": "xml_format"}},
      "a gate is a verifier or a format reward"),
-    ({"reward_gates": {"xml_format": "xml_format"}}, "it cannot open its own"),
     ({"reward_gates": {"xml_format": None}}, "give the name of a reward, or a list of names"),
     # Step rewards
     ({"rewards": [XmlFormat(), *load_rewards(["equation_steps"], allow_none=True)],
@@ -244,10 +235,9 @@ def test_all_problems_are_reported_at_once(check):
         train=with_answer(2, "three"),  # a row
         model_name_or_path=None,  # the model
         per_device_train_batch_size=6,  # a combination
-        output_dir="run.yaml",  # the folder
         words=["--zzz"],  # the command line
     )
-    assert "\n5 problems; nothing was loaded and nothing was written:\n" in report(result)
+    assert "\n4 problems; nothing was loaded and nothing was written:\n" in report(result)
 
 
 def test_what_is_raised_on_the_way_is_a_problem_with_its_source(check):
@@ -275,22 +265,16 @@ def test_the_curve_is_noted_and_its_rows_are_checked(check):
     assert any("evaluation rows are also training rows" in text for text in result.args.problems)
 
 
-def test_the_command_of_the_audit_works_as_printed(monkeypatch, capsys, tmp_path):
+def test_the_command_of_the_audit_is_printed_without_secrets(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     mine = tmp_path / "my own.py"
-    mine.write_text("def short(completions, limit, **kwargs): return [limit] * len(completions)")
+    mine.write_text("def short(completions, **kwargs): return [1.0] * len(completions)")
     words = ["--config", "recipes/arithmetic/hack.yaml", "--reward_funcs", f"{mine}:short"]
-    words += ["--reward_kwargs", '{"short": {"limit": 3}}', "--hub_token=a-secret-token"]
-    args = parse_arguments(RecipeArguments, words)
+    args = parse_arguments(RecipeArguments, [*words, "--hub_token=a-secret-token"])
     result = preflight(args, load_parts(args, None), lambda row: "")
     (command,) = [note for note in result.args.notes if "audit_rewards.py" in note]
-    python, *printed = shlex.split(command.partition(": ")[2])
-    assert (python, printed[-1]) == ("python", "--hub_token=...")
-    monkeypatch.setattr(sys, "argv", [*printed, "--per_task", "1"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(printed[0], run_name="__main__")
-    output = capsys.readouterr().out
-    assert (end.value.code, "reward 'short' gives 3 to each of the" in output) == (1, True)
+    printed = shlex.split(command.partition(": ")[2])
+    assert printed == ["python", "scripts/audit_rewards.py", *words, "--hub_token=..."]
 
 
 # Rewards that get ready
@@ -325,23 +309,3 @@ def test_a_run_with_code_rewards_notes_its_isolation_and_needs_no_reference(chec
     scored = [(line["rows scored"], line["empty earns"]) for line in result.lines]
     assert scored == [(2, 0.0), (2, 0.0)]
     assert f"code_tests: {shared_sandbox().describe()}" in result.args.notes
-
-
-CODE_YAML = sorted(ROOT.glob("recipes/*code/*.yaml"))
-
-
-@linux
-@pytest.mark.parametrize("file", CODE_YAML, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_programs_that_never_end_fit_into_a_call_on_two_cores_as_the_head_of_a_recipe_launches_it(
-    file, monkeypatch
-):
-    (launch,) = {*re.findall(r"accelerate_configs/\w+\.yaml", file.read_text())}
-    workers = max(1, 2 // yaml.safe_load((ROOT / launch).read_text())["num_processes"])
-    args = parse_arguments(import_recipe(file).RecipeArguments, ["--config", str(file)])
-    training, kwargs = args.training, args.recipe.reward_kwargs or {}
-    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
-    completions = training["per_device_train_batch_size"] * steps
-    (reward,) = load_rewards(["code_tests"], {"code_tests": kwargs.get("code_tests", {})})
-    with Sandbox(workers=workers) as sandbox:
-        monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
-        assert "never end" not in reward.prepare(completions, training["reward_timeout_s"])

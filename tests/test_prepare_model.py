@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import prepare_model
 import pytest
@@ -43,19 +42,6 @@ def test_without_the_wheel_the_error_says_what_to_do_and_nothing_is_left(tmp_pat
     assert done.returncode == 2 and "--model_name_or_path" in done.stderr
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "a").iterdir()) == []
-
-
-def test_an_interrupted_conversion_leaves_nothing_that_looks_finished(tmp_path, monkeypatch):
-    def convert(gguf: Path, output_dir: Path) -> None:
-        output_dir.mkdir()
-        (output_dir / "model.safetensors").touch()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(prepare_model, "unpack_wheel", lambda folder: None)
-    monkeypatch.setattr(prepare_model, "convert", convert)
-    with pytest.raises(KeyboardInterrupt):
-        prepare_model.prepare(tmp_path / "models/m")
-    assert list((tmp_path / "models").iterdir()) == []
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

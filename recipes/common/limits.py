@@ -1,7 +1,7 @@
 """Which values of settings are allowed: types, ranges, choices and combinations.
 
-pydantic checks the type that a field declares. TRL and transformers refuse other values when
-checks/launch.py builds their dataclasses; this module does not repeat their checks.
+pydantic checks the type that a field declares. This module does not repeat what TRL, transformers
+and PEFT refuse themselves: it holds what they would train with in silence.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ RANGES: list[tuple[Any, str]] = [
     (Field(ge=1), "max_completion_length num_train_rows save_total_limit early_stopping_patience"),
     (Field(ge=1), "per_device_train_batch_size per_device_eval_batch_size num_iterations"),
     (Field(ge=1), "gradient_accumulation_steps steps_per_generation generation_batch_size"),
-    (Field(ge=1), "lora_r lora_alpha ddp_timeout torch_empty_cache_steps ref_model_sync_steps"),
+    (Field(ge=1), "lora_r lora_alpha ddp_timeout ref_model_sync_steps"),
     (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples metric_steps max_bad_rows"),
     (Field(ge=0), "num_completions_to_print dataloader_num_workers top_k"),
     (Field(ge=0, lt=2**32), "seed data_seed"),
@@ -43,14 +43,33 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
-    "accept_changed": ("reward_code", "secrets"),
+    "accept_changed": ("reward_code",),
     "dtype": ("auto", "fastest", "bfloat16", "float16", "float32"),
 }
 # Their fields declare `dict | str`, to take JSON; a text that is not a JSON mapping is refused.
 MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
-# Keys of generation_kwargs that must not change anything, each with its one allowed value.
-FIXED = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1, "stop_strings": None}
-FIXED |= {"max_new_tokens": None, "max_length": None, "eos_token_id": None, "pad_token_id": None}
+# Keys of generation_kwargs that other settings decide, each with its one allowed value.
+FIXED = {
+    "do_sample": True,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "stop_strings": None,
+    "max_new_tokens": None,
+    "max_length": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def chooses_a_checkpoint(s: SimpleNamespace) -> bool:
+    """Whether a metric decides which checkpoint is kept, or when the run stops."""
+    return bool(s.load_best_model_at_end or s.early_stopping_patience)
+
+
+def shares_a_turn(s: SimpleNamespace) -> bool:
+    """Whether each turn of a rollout needs all processes at once."""
+    of_vllm = s.use_vllm and (s.vllm_mode == "server" or s.vllm_tensor_parallel_size > 1)
+    return world_size() > 1 and (of_vllm or asked_engine().startswith(("ZeRO-3", "FSDP")))
 
 
 # Settings that do not go together: a condition on all settings of a run, and a message for it.
@@ -61,37 +80,23 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
     (lambda s: len(s.example) not in (0, 2),
      "example is {example}; give a question and its completion, or none."),
-    (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
-     "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, or "
-     "no tools."),
     # TRL 1.16 would hang: the rollouts of two processes have different numbers of turns.
-    (lambda s: ((s.tools or s.environment_factory) and world_size() > 1
-                and (asked_engine().startswith(("ZeRO-3", "FSDP"))
-                     or (s.use_vllm and s.vllm_mode == "server")
-                     or (s.use_vllm and s.vllm_tensor_parallel_size > 1))),
+    (lambda s: (s.tools or s.environment_factory) and shares_a_turn(s),
      "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "
      "all of them. Use DDP, ZeRO-1 or ZeRO-2, or one process."),
-    (lambda s: s.use_vllm and s.vllm_mode == "server" and s.use_cpu,
-     "vllm_mode is server, and TRL sends the weights to a vLLM server from a GPU only. On a CPU "
-     "use vllm_mode: colocate, or no vLLM."),
     # A gated reward, normalised over the right answers only, would give a wrong answer their mean.
     (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
      "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),
     (lambda s: s.remove_unused_columns,
      "remove_unused_columns is true and would take away columns that rewards need: leave it out."),
-    # The model
-    (lambda s: s.use_peft and s.lora_task_type != "CAUSAL_LM",
-     "lora_task_type is {lora_task_type}; GRPO trains a model that writes: CAUSAL_LM."),
     (lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
      "model_init_kwargs is {model_init_kwargs}: the setting dtype says the type, and the trainer "
      "places the model. Leave them out there."),
-    # By default TRL turns bf16 on; on a CPU slow in bfloat16 a step then takes ten times as long.
-    (lambda s: s.dtype == "fastest" and s.use_cpu and s.bf16,
-     "dtype is fastest, but with bf16 every product is in bfloat16: set bf16: false."),
-    (lambda s: s.sync_ref_model and (s.use_peft or not s.beta),
-     "sync_ref_model moves a reference model, which a run with LoRA or with beta 0 does not load: "
-     "set use_peft: false and beta above 0, or leave sync_ref_model out."),
     # Checkpoints that a run could not resume, or not with the same tokens
+    (lambda s: s.resume_from_checkpoint,
+     "resume_from_checkpoint is {resume_from_checkpoint!r}; a run goes on from the newest whole "
+     "checkpoint of its output_dir: leave it out. To go back, or on with another run, copy that "
+     "run's folder without the checkpoints that came after."),
     (lambda s: s.ignore_data_skip or s.save_only_model,
      "ignore_data_skip and save_only_model must be false: a resumed run would train on rows that "
      "it has had, or lack its optimizer and its random state."),
@@ -101,19 +106,15 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.metric_for_best_model and s.save_total_limit == 1,
      "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run "
      "ends or is interrupted, and it could not go on from its last. Set it to 2."),
-    # The validation curve
-    (lambda s: s.eval_strategy != "no" and s.num_validation_rows < 1,
-     "num_validation_rows is {num_validation_rows}; eval_strategy needs at least 1, or set it to "
-     "'no'."),
+    # The checkpoint that validation rows choose
     (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
      "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
      "eval_steps."),
-    (lambda s: ((s.load_best_model_at_end or s.early_stopping_patience)
+    (lambda s: (chooses_a_checkpoint(s)
                 and not str(s.metric_for_best_model).startswith("validation/")),
      "metric_for_best_model is {metric_for_best_model!r}; a checkpoint is chosen, and a run "
      "stopped early, by a metric of the recipe on the validation rows: validation/strict, say."),
-    (lambda s: ((s.load_best_model_at_end or s.early_stopping_patience)
-                and s.greater_is_better is False),
+    (lambda s: chooses_a_checkpoint(s) and s.greater_is_better is False,
      "greater_is_better is false, but the metrics of a recipe are shares of right answers: leave "
      "it out."),
     (lambda s: (s.load_best_model_at_end and s.save_strategy == "steps" and s.eval_steps
@@ -124,30 +125,73 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
 # fmt: on
 
 
+def check_combinations(values: dict[str, Any]) -> list[str]:
+    """The messages of `COMBINATIONS` that hold for all settings of a run."""
+    settings = SimpleNamespace(**values)
+    return [message.format_map(values) for is_wrong, message in COMBINATIONS if is_wrong(settings)]
+
+
+def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
+    """Raise ValueError for `generation_kwargs` that transformers does not know or refuses.
+
+    Also for those that another setting decides. Not checked with vLLM, whose names differ.
+    """
+    from transformers import GenerationConfig
+
+    if use_vllm:
+        return
+    if unknown := [str(name) for name in kwargs if not hasattr(GenerationConfig(), str(name))]:
+        raise ValueError(f"transformers' GenerationConfig has no {', '.join(unknown)}.")
+    if changed := [name for name in kwargs if name in FIXED and kwargs[name] != FIXED[name]]:
+        raise ValueError(
+            f"{', '.join(changed)} cannot be set here: the length is max_completion_length, the "
+            "end the tokenizer's, and a row is sampled, once."
+        )
+    GenerationConfig(**{"do_sample": True, **kwargs}).validate(strict=True)
+
+
 def read_fields(
     dataclass_type: type, values: dict[str, Any], problems: list[str]
 ) -> dict[str, Any]:
     """All fields of a dataclass by name, each with its value converted to the field's type.
 
-    A field that is not in `values` gets its default. So does one whose value is not allowed: its
-    message joins `problems`.
+    A field that is not in `values` gets its default, or None if it has none. So does one whose
+    value is not allowed: its message joins `problems`.
     """
     hints = typing.get_type_hints(dataclass_type)
     result = {}
     for field in dataclasses.fields(dataclass_type):
         if not field.init:
             continue
-        name, default = field.name, default_of(field)
-        value = result[name] = values.get(name, default)
+        name, default = field.name, field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        elif default is dataclasses.MISSING:
+            default = None
+        result[name] = default
+        value = values.get(name, default)
         if value == default and not isinstance(value, bool):  # True equals 1.0
             continue
-        result[name] = default
         try:
             result[name] = read_value(allowed_type(field, hints[name]), value)
         except ValidationError as error:
             shown = hide_secrets({name: value})[name]
-            problems.append(f"{name} is {shown!r:.300}: {reasons_of(error)}.")
+            reasons = "; or ".join(dict.fromkeys(reason["msg"] for reason in error.errors()))
+            problems.append(f"{name} is {shown!r:.300}: {reasons}.")
     return result
+
+
+def allowed_type(field: dataclasses.Field, hint: Any) -> Any:
+    """The type that a field declares, narrowed to its choices or its range."""
+    name = field.name
+    choices = CHOICES.get(name) or tuple(field.metadata.get("choices") or ())
+    if choices and typing.get_origin(hint) is list:
+        return list[Literal[choices]]
+    if choices:
+        return Literal[choices] | None if type(None) in typing.get_args(hint) else Literal[choices]
+    if name in MAPPINGS or name.endswith("_kwargs"):
+        return dict | None
+    return Annotated[hint, RANGE_OF[name]] if name in RANGE_OF else hint
 
 
 def read_value(hint: Any, value: Any) -> Any:
@@ -161,61 +205,3 @@ def read_value(hint: Any, value: Any) -> Any:
     config = {"arbitrary_types_allowed": True, "allow_inf_nan": False, "strict": not is_text}
     converted = TypeAdapter(hint, config=config).validate_python(value)
     return getattr(converted, "value", converted)  # an enum's value
-
-
-def reasons_of(error: ValidationError) -> str:
-    """Why pydantic refuses a value: its messages, without repeats."""
-    return "; or ".join(dict.fromkeys(problem["msg"] for problem in error.errors()))
-
-
-def check_combinations(values: dict[str, Any]) -> list[str]:
-    """The messages of `COMBINATIONS` that hold for all settings of a run."""
-    settings = SimpleNamespace(**values)
-    return [message.format_map(values) for is_wrong, message in COMBINATIONS if is_wrong(settings)]
-
-
-def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
-    """Raise ValueError for `generation_kwargs` that transformers does not know or refuses.
-
-    Also for those that change what another setting decides. Not checked with vLLM, whose names
-    differ.
-    """
-    from transformers import GenerationConfig
-
-    if use_vllm:
-        return
-    if unknown := [name for name in kwargs if not hasattr(GenerationConfig(), str(name))]:
-        raise ValueError(f"transformers' GenerationConfig has no {', '.join(map(str, unknown))}.")
-    changed = [name for name, value in kwargs.items() if name in FIXED and value != FIXED[name]]
-    if changed:
-        raise ValueError(
-            f"{', '.join(changed)} cannot be set here: the length is max_completion_length, the "
-            "end the tokenizer's, and a row is sampled, once."
-        )
-    for name in kwargs.keys() & RANGE_OF.keys():
-        try:
-            read_value(Annotated[int | float, RANGE_OF[name]], kwargs[name])
-        except ValidationError as error:
-            raise ValueError(f"{name} is {kwargs[name]!r}: {reasons_of(error)}.") from error
-    GenerationConfig(**{"do_sample": True, **kwargs}).validate(strict=True)
-
-
-def default_of(field: dataclasses.Field) -> Any:
-    """The default of a dataclass field; None if the field has no default."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
-
-
-def allowed_type(field: dataclasses.Field, hint: Any) -> Any:
-    """The type that a field declares, narrowed to its choices or its range."""
-    name = field.name
-    choices = CHOICES.get(name) or tuple(field.metadata.get("choices") or ())
-    if choices and typing.get_origin(hint) is list:
-        hint = list[Literal[choices]]
-    elif choices:
-        is_optional = type(None) in typing.get_args(hint)
-        hint = Literal[choices] | None if is_optional else Literal[choices]
-    elif name in MAPPINGS or name.endswith("_kwargs"):
-        hint = dict | None
-    return Annotated[hint, RANGE_OF[name]] if name in RANGE_OF else hint

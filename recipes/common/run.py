@@ -87,8 +87,7 @@ def start(
         code.append(load_environment(training.environment_factory))
     held_out = result.eval_rows.to_list() if result.eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
-    settings = {**vars(recipe), **args.training, **args.model}
-    identity = identity_of(code, result.rows, held_out, start_model, settings)
+    identity = identity_of(code, result.rows, held_out, start_model)
     checkpoint = open_run_folder(recipe, training, {**config, **identity})
     announce("Loading the model ...")
     rows = (result.train_rows, result.eval_rows, result.validation_rows)

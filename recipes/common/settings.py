@@ -8,7 +8,6 @@ line. A preset holds the settings of a paper, in a YAML file of recipes/presets/
 are given, a later one wins. A preset named in the run's YAML (`preset:`) is weaker than that YAML.
 """
 
-import contextlib
 import difflib
 import json
 import os
@@ -32,8 +31,10 @@ RENAMED = {  # outdated settings of tutorials, and what to say about them
 }
 PRESETS = Path(__file__).resolve().parents[1] / "presets"
 # Settings that name a file or a folder; `~` and variables in them are expanded.
-PATHS = ("dataset_path", "only_rows", "output_dir", "model_name_or_path", "chat_template_path")
-PATHS += ("resume_from_checkpoint", "reward_funcs", "tools", "environment_factory")
+PATHS = (
+    "dataset_path", "only_rows", "output_dir", "model_name_or_path", "chat_template_path",
+    "reward_funcs", "tools", "environment_factory",
+)  # fmt: skip
 SCALES = {"true": "group", "false": "none"}  # TRL reads a bool as scale_rewards this way
 ADDED = "add_reward_funcs"  # a key of presets only; every other key is an argument of a run
 
@@ -67,7 +68,7 @@ class RecipeArguments:
     reward_tasks: dict | str | None = setting(None, "Rows that it scores: {reward: [task, ...]}.")
     reward_columns: dict | str | None = setting(None, "Columns by other names: {solution: answer}.")
     fresh: bool = setting(False, "Move an existing output_dir aside and start anew.")
-    accept_changed: list[str] = setting([], "What a resume may change: reward_code, secrets.")
+    accept_changed: list[str] = setting([], "What a resume may change: reward_code.")
     dry_run: bool = setting(False, "Stop after preflight, before any weight is loaded.")
 
 
@@ -109,28 +110,25 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
 
     argv = list(sys.argv[1:] if argv is None else argv)
     kinds = (recipe_type, GRPOConfig, ModelConfig)
-    hints = {}  # the type of each setting
+    hints: dict[str, Any] = {}  # the type of each setting
     for kind in kinds:
         types = typing.get_type_hints(kind)
         hints |= {field.name: types[field.name] for field in fields(kind) if field.init}
     problems: list[str] = []
     options = read_words(argv, hints, problems)
     config_path, *others = options.pop("config", None) or [None]
-    config = None
+    if others:
+        problems.append(
+            f"--config is given twice, {config_path} and {others[0]}: one file describes one run."
+        )
+    config, is_read = {}, False
     with collect_errors(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
-    is_read, config = config is not None, config or {}
-    problems += [
-        f"--config is given twice, {config_path} and {other}: one file describes one run."
-        for other in others
-    ]
-    env = config.pop("env", None) or {}
+        is_read = True
     with collect_errors(problems, "env"):
-        if not isinstance(env, dict):
-            raise ValueError(f"it is {env!r}; it must be a mapping of names to values.")
-        for name, value in env.items():  # the shell wins
-            os.environ.setdefault(str(name), str(value))
+        set_environment(config.pop("env", None) or {})
     problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
+
     names = options.get("preset") or config.get("preset") or []
     names = [names] if isinstance(names, str) else names
     preset = {}
@@ -151,6 +149,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     remember(values)  # again: JSON texts of the command line are mappings now
     notes = [f"preset: {' '.join(names)}"] if preset else []
     notes += drop_settings_of_replaced_rewards(values, config, options)
+
     recipe, training, model = (read_fields(kind, values, problems) for kind in kinds)
     problems += [
         f"{name} is {recipe[name]!r}; this recipe does not use it: leave it out."
@@ -158,16 +157,16 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         if recipe[name] is not None
     ]
     _add_rewards(added, recipe, training)
-    return Arguments(
-        recipe_type(**recipe),
-        training,
-        model,
-        problems,
-        config_path,
-        words=argv,
-        notes=notes,
-        is_read=is_read,
-    )
+    recipe = recipe_type(**recipe)
+    return Arguments(recipe, training, model, problems, config_path, argv, notes, is_read)
+
+
+def set_environment(variables: Any) -> None:
+    """Set variables of the environment that the shell has not set."""
+    if not isinstance(variables, dict):
+        raise ValueError(f"it is {variables!r}; it must be a mapping of names to values.")
+    for name, value in variables.items():
+        os.environ.setdefault(str(name), str(value))
 
 
 def read_words(
@@ -271,19 +270,14 @@ def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
 
 
 def _expanded(name: str, value: Any, problems: list[str]) -> Any:
-    """A path, or a list of paths, with `~` and environment variables expanded; None for a pipe."""
+    """A path, or a list of paths, with `~` and environment variables expanded."""
     if isinstance(value, list):
-        paths = [_expanded(name, path, problems) for path in value]
-        return [path for path in paths if path is not None]
+        return [_expanded(name, path, problems) for path in value]
     if not isinstance(value, str):
         return value
     path = os.path.expandvars(os.path.expanduser(value))
     if unset := re.search(r"\$\{?(\w+)", path):
         problems.append(f"{name} is {value!r}, and the variable {unset[1]} is not set: export it.")
-    with contextlib.suppress(OSError):  # the name is too long, say: whoever reads it refuses it
-        if Path(path.rpartition(":")[0] or path).is_fifo():  # reading it would wait for a writer
-            problems.append(f"{name} is {value!r}, a pipe: give an ordinary file or a folder.")
-            return None
     return path
 
 
@@ -308,28 +302,25 @@ def drop_settings_of_replaced_rewards(
     if "reward_funcs" not in options or not isinstance(old, list) or old == new:
         return []
     names = {*new, *map(short_name, new)}  # a setting may name a reward in either way
+    left: dict[str, Any] = {}
+    if isinstance(weights := values.get("reward_weights"), list):
+        of_old = dict(zip(map(str, old), weights, strict=False))
+        left["reward_weights"] = [of_old.get(reward, 1.0) for reward in new]
+    for setting in ("reward_kwargs", "reward_tasks", "reward_gates"):
+        if isinstance(value := values.get(setting), dict):
+            left[setting] = {reward: value[reward] for reward in value if reward in names}
+    for gated, openers in list(left.get("reward_gates", {}).items()):
+        openers = openers if isinstance(openers, list) else [openers]
+        if not names.issuperset(map(str, openers)):
+            del left["reward_gates"][gated]
     notes = []
-    for setting in ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates"):
-        value = values.get(setting)
-        if setting in options or not isinstance(value, list | dict):
-            continue
-        if setting == "reward_weights":
-            weights = dict(zip(map(str, old), value, strict=False))
-            left = [weights.get(reward, 1.0) for reward in new]
-        else:
-            left = {reward: value[reward] for reward in value if reward in names}
-        if setting == "reward_gates":
-            left = {
-                reward: gates
-                for reward, gates in left.items()
-                if all(str(gate) in names for gate in (gates if type(gates) is list else [gates]))
-            }
-        if left != value:
-            values[setting] = left or None
+    for setting, value in left.items():
+        if setting not in options and value != values[setting]:
             notes.append(
-                f"{setting}: {left or 'none'}, not the YAML's {value}, as --reward_funcs replaces "
-                "rewards"
+                f"{setting}: {value or 'none'}, not the YAML's {values[setting]}, as "
+                "--reward_funcs replaces rewards"
             )
+            values[setting] = value or None
     return notes
 
 

@@ -3,19 +3,14 @@
     python scripts/benchmarks/sandbox_speed.py                                # two minutes, 2 cores
     python scripts/benchmarks/sandbox_speed.py --humaneval HumanEval.jsonl.gz
 
-Each kind of program is timed in rounds; a round runs a batch in one way, then the same batch in the
-other (every second round the other way round), and gives one ratio. The other way is what most do:
-a fork of this process for each program and one for a manager that holds its verdict, a temporary
-folder, builtins taken away, an alarm, from as many threads as the sandbox has workers. Every
-program must pass, or it is an error.
+A round runs a batch of programs in one way, then in the other, and gives one ratio. The other way
+is what most do: a fork of this process for each program and one for a manager that holds its
+verdict, a temporary folder, builtins taken away, an alarm, from as many threads as the sandbox has
+workers. Every program must pass, or it is an error.
 
 - trivial asserts: one function, one assert
-- with `--humaneval`: the data set's own 164 references
+- with `--humaneval`: the data set's own 164 references; its reader makes each fork slower
 - stdin and stdout: a script that reads two numbers
-- trivial asserts, full heap: while this process holds `--heap_gb` of touched memory, as a trainer
-  does
-
-With `--humaneval` this process loads the reader of the data set, and all its forks are slower.
 
 Not covered: programs that fail or hang, and more workers than cores. On a busy machine the ratio
 says little: the other way has more processes there to claim a share with.
@@ -105,47 +100,38 @@ def compare(sandbox: Sandbox, name: str, pairs: Sequence[Pair], rounds: int) -> 
         "forks": lambda: list(forks.map(run_forked, sources)),
     }
     rates = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in list(ways)[:: 1 if number % 2 == 0 else -1]:
+    for _ in range(rounds):
+        for way, run in ways.items():
             started = time.perf_counter()
-            passed = ways[way]()
+            passed = run()
             rates[way].append(len(passed) / (time.perf_counter() - started))
             if not all(passed):
                 raise SystemExit(f"{name}, {way}: {passed.count(False)} right programs fail")
     ours, theirs = map(statistics.median, rates.values())
     ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
     spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
-    return f"{name:<34}{ours:>9.1f}{theirs:>9.1f}{statistics.median(ratios):>8.2f}   {spread}"
+    return f"{name:<20}{ours:>9.1f}{theirs:>9.1f}{statistics.median(ratios):>8.2f}   {spread}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
-    add("--humaneval", type=Path, help="HumanEval.jsonl.gz")
-    add("--rounds", type=int, default=7)
-    add("--programs", type=int, default=100, help="in a batch; default 100")
-    add("--workers", type=int, default=2, help="either way; default 2")
-    add("--heap_gb", type=float, default=3.0, help="held in the last comparison; 0 leaves it out")
+    parser.add_argument("--humaneval", type=Path, help="HumanEval.jsonl.gz")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--workers", type=int, default=2, help="either way; default 2")
     options = parser.parse_args()
-    batches = {"trivial asserts": [TRIVIAL] * options.programs}
+    batches = {"trivial asserts": [TRIVIAL] * 100, "stdin and stdout": [STDIO] * 100}
     if options.humaneval:
         with gzip.open(options.humaneval, "rt") as lines:
             batches["HumanEval"] = [humaneval(json.loads(line)) for line in lines]
-    batches["stdin and stdout"] = [STDIO] * options.programs
     with Sandbox(workers=options.workers) as sandbox:
         cores = len(os.sched_getaffinity(0))
         machine = f"Python {platform.python_version()}, Linux {platform.release()}, {cores} cores"
         print(f"{machine}, load {os.getloadavg()[0]:.1f}; {sandbox.describe()}\n")
-        print(f"{'programs a second':<34}{'sandbox':>9}{'forks':>9}{'ratio':>8}   least-largest")
+        print(f"{'programs a second':<20}{'sandbox':>9}{'forks':>9}{'ratio':>8}   least-largest")
         for name, pairs in batches.items():
             print(compare(sandbox, name, pairs, options.rounds), flush=True)
-        if options.heap_gb:
-            heap = bytearray(b"\1") * int(options.heap_gb * (1 << 30))
-            name = f"trivial asserts, {options.heap_gb:g} GB heap"
-            print(compare(sandbox, name, [TRIVIAL] * 20, options.rounds))
-            del heap
 
 
 if __name__ == "__main__":

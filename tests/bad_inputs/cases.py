@@ -12,25 +12,18 @@ NAN, INF = float("nan"), float("inf")
 # Settings of another type, or out of range: what pydantic says -> setting -> values.
 VALUES = {
     "valid integer": {"max_steps": ["many", 1.5, None], "seed": [True]},
-    "valid number": {"learning_rate": ["fast"], "beta": [None], "reward_weights": [["a"]],
-                     "temperature": [True]},  # its default is 1.0, which equals true
+    "valid number": {"reward_weights": [["a"]], "temperature": [True]},  # its default equals true
     "valid boolean": {"bf16": [2]},
     "valid list": {"reward_funcs": [{"xml_format": 1.0}]},
-    "valid string": {"reward_funcs": [[1, 2]], "preset": [5], "output_dir": [["runs"]]},
+    "valid string": {"reward_funcs": [[1, 2]], "output_dir": [["runs"]]},
     "valid dictionary": {"reward_kwargs": [["per_tag"]], "generation_kwargs": ["fast"]},
     "must be a mapping": {"env": [["A=1"]]},
-    "finite number": {"temperature": [NAN, INF], "reward_weights": [[1.0, NAN]]},
-    "greater than 0": {"temperature": [0.0], "eval_steps": [-3]},
-    "less than or equal to 1": {"top_p": [1.5]},
-    "greater than or equal to 0": {"top_k": [-5], "max_bad_rows": [-1]},
+    "finite number": {"temperature": [NAN], "reward_weights": [[1.0, INF]]},
+    "greater than 0": {"temperature": [0.0]},
     "less than 1": {"epsilon": [1.0]},
-    "greater than or equal to -1": {"max_steps": [-7]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
-    "greater than or equal to 2": {"num_generations": [1]},
-    "less than 4294967296": {"seed": [2**32]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
     "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
-    "'auto', 'fastest', 'bfloat16'": {"dtype": ["float8"]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
     "give a question and its completion": {"example": [["question"]]},
     "the rows do not have it": {"reward_columns": [{"solution": "gold"}]},
@@ -43,22 +36,14 @@ SETTINGS = [
     ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
     ({5: 4}, "unknown argument 5"),
     ({"max_prompt_length": 5}, "TRL has it no more: it trains on prompts of any length"),
-    ({"torch_dtype": "auto"}, "unknown argument 'torch_dtype'", "its name is now 'dtype'"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
-    ({"output_dir": "/proc/out"}, "output_dir '/proc/out'", "nothing can be written there"),
-    ({"output_dir": "run.yaml/out"}, "run.yaml is a file: give another folder"),
-    ({"output_dir": "data"}, "output_dir 'data'", "it is the folder of the data"),
-    ({"output_dir": "a" * 300}, "File name too long"),
-    ({"output_dir": "data/loop/run"}, "data/loop is a file"),  # a link to itself
-    ({"run_name": "of hf_abcdefghijklmnop"}, "run_name holds a token", "take the secret out"),
-    ({"env": {"WANDB_NOTES": "sent Bearer abcdefgh"}}, "WANDB_NOTES holds a token"),
     ({"env": {"A=B": 1}}, "env: "),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
     ({"chat_template_path": "a.jinja"}, "No such file or directory", "a.jinja"),
     # Rewards
     ({"reward_funcs": []}, "reward_funcs is empty"),
     ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
-    ({"reward_funcs": ["gsm8k_correctness", "./scorer"]}, "the reward model './scorer'", "Repo id"),
+    ({"reward_funcs": ["gsm8k_correctness", "./scorer"]}, "model './scorer'", "not a folder"),
     ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
     ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}},
      "lenient is 'no'; it must be true or false"),
@@ -68,37 +53,22 @@ SETTINGS = [
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
     # What a library says of its own settings
     ({"bf16": True, "fp16": True}, "At most one of fp16 and bf16 can be True"),
-    ({"per_device_train_batch_size": 3}, "must be divisible by num_generations"),
-    ({"auto_find_batch_size": True}, "lower per_device_train_batch_size"),
-    ({"optim": "adam"}, "adam is not a valid OptimizerNames", "'adamw_torch'"),
-    ({"accelerator_config": {"split_batch": True}}, "the training settings: TypeError",
-     "split_batch"),
     ({"use_vllm": True}, "use_vllm: ModuleNotFoundError: No module named 'vllm'"),
-    ({"load_in_4bit": True}, "load_in_4bit, load_in_8bit: ImportError", "bitsandbytes"),
+    ({"load_in_4bit": True}, "what the settings need: ImportError", "bitsandbytes"),
     # What transformers would do in silence
     ({"generation_kwargs": {"topp": 1}}, "generation_kwargs: ", "has no topp"),
     ({"generation_kwargs": {"eos_token_id": [2]}}, "eos_token_id cannot be set here"),
-    ({"generation_kwargs": {"cache_implementation": "disk"}}, "cache_implementation"),
-    ({"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0"),
-    ({"model_init_kwargs": {"speed": 1}}, "unexpected keyword argument 'speed'"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
-    ({"attn_implementation": "flash"}, '`attn_implementation="flash"` is not supported'),
-    ({"fsdp": "full_shard auto_wrap"}, "fsdp is 'full_shard auto_wrap', but this launch is"),
     # LoRA
-    ({"use_peft": True, "lora_task_type": "SEQ_CLS"}, "lora_task_type is SEQ_CLS", "CAUSAL_LM"),
     ({"use_peft": True, "lora_modules_to_save": ["lm_haed"]}, "the name lm_haed"),
-    ({"use_peft": True, "lora_target_modules": ["q_prj"]}, "['q_prj']", "q_proj"),
+    ({"use_peft": True, "lora_target_modules": ["q_prj"]}, "q_prj", "'.*q_proj' say"),
     ({"use_peft": True, "lora_target_modules": ["q_proj", "v_prj"]}, "the name v_prj", "v_proj"),
-    ({"use_peft": True, "lora_target_parameters": ["mlp.experts.gate_up_proj"]},
-     "the name mlp.experts.gate_up_proj"),
     # A reference that moves, and checkpoints from which no run could go on
-    ({"sync_ref_model": True, "beta": 0.1, "use_peft": True}, "sync_ref_model moves"),
-    ({"dtype": "fastest", "bf16": True, "use_cpu": True}, "with bf16 every product is in bfloat16"),
+    ({"resume_from_checkpoint": "a/checkpoint-5"}, "resume_from_checkpoint is 'a/checkpoint-5'"),
     ({"ignore_data_skip": True}, "ignore_data_skip and save_only_model must be false"),
     ({"gradient_accumulation_steps": 3, "steps_per_generation": 2, "save_steps": 2},
      "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not"),
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
-    ({"save_steps": 0.5}, "save_steps=0.5", "set it to a multiple of 1."),
     ({"per_device_train_batch_size": 16}, "fewer than the 8 prompts of one generation"),
     # The curve
     ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
@@ -108,7 +78,6 @@ SETTINGS = [
       "save_steps": 4}, "load_best_model_at_end: with save_steps 4 and eval_steps 2"),
     ({**CURVE, "metric_for_best_model": "validation/strict", "save_total_limit": 1},
      "save_total_limit is 1"),
-    ({**CURVE, "num_validation_rows": 0}, "num_validation_rows is 0"),
     ({"early_stopping_patience": 2, "metric_for_best_model": "validation/strict"},
      "early_stopping_patience needs evaluations"),
     ({"save_strategy": "best", "metric_for_best_model": "validation/strict"},
@@ -117,8 +86,6 @@ SETTINGS = [
     ({"tools": [f"{CALCULATOR}:valu_of"]}, "Did you mean 'value_of'?"),
     ({"environment_factory": f"{CALCULATOR}:Calculater"}, "Did you mean 'Calculator'?"),
     ({"environment_factory": f"{CALCULATOR}:Calculator"}, "writes no tool calls"),
-    ({"max_tool_calling_iterations": 0, "tools": [f"{CALCULATOR}:value_of"]},
-     "max_tool_calling_iterations is 0"),
 ]
 # Engine and settings with which tools would wait for ever on two processes.
 TOOLS_ON_TWO = [
@@ -126,35 +93,23 @@ TOOLS_ON_TWO = [
     ("FSDP2", {}),
     ("DDP", {"use_vllm": True, "vllm_tensor_parallel_size": 2}),
 ]
-# Each list holds the one before nine times: 9^9 values in 400 bytes.
-LAUGHS = "a0: &a0 [x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
-)
 YAML = [
     ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
-    ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: an alias contains itself"),
-    ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
-    (LAUGHS, "cannot read run.yaml: it holds more than 100,000 values"),
-    ("a: " + "x" * 2_000_000, "cannot read run.yaml: it has 2,000,003 bytes"),
+    ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: Circular reference"),
 ]
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
     (["--max_steps"], "max_steps: expected one argument"),
-    (["--reward_kwargs", "{" + '"a": {' * 5000], "reward_kwargs is not a JSON mapping"),
     (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
     (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
-    (["--reward_gates", "xml_format"], "valid dictionary"),
 ]
 ENV = [
-    ({"RANK": "1"}, "RANK is 1", "no process of that rank", "unset RANK"),
-    ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment; it must be a whole number"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
-    ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "29500"}, "set LOCAL_RANK, MASTER"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 TRAIN = [
@@ -166,7 +121,6 @@ TRAIN = [
     (ROW + '{"question": null, "answer": "#### 3"}\n', "line 2: question is null"),
     ('{"question": "a", "question": "b", "answer": "#### 2"}\n', "'question' stands twice"),
     ('{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text"),
-    ('{"question": "1+1", "answer": true}\n', "answer is true; it must be text or a number"),
     ('{"question": "1+1", "answer": "#### "}\n', "answer has no final answer behind ####"),
     ("".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
      "train.jsonl, line 5: 'e' is not a number", "... and 4 other problems"),
@@ -193,27 +147,22 @@ FILES = [
      "name the key that holds it, or the path to it", "by --question_column and"),
     (("a.jsonl", '{"problem": "1 + 1 =", "answer": "2"}\n',
       {"question_column": "problem", "answer_column": "gold"}), "line 1: gold missing"),
-    (("a.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), {}), "not UTF-8"),
     (("a.csv", "question,answer\n1 + 1 =,2\n2 + 2 =,\n", {}), 'a.csv, row 2: answer is ""'),
-    (("a.json", '[{"question": "1 + 1 =", "ans', {}), "a.json, line 1: it is not JSON"),
     (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .tsv, .parquet file"),
     (("a.jsonl", ALL, {"dataset_path": "data/mien.jsonl"}), "there is no file or folder data/mien"),
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
-    (("a.jsonl", '{"question": [{"role": "user", "content": "1"}], "answer": "2"}\n', {}),
-     'question is [{"role": "user"', "it must be text that is not empty"),
     (("a.jsonl", ALL + '{"question": "The capital of France?", "answer": "Paris"}\n',
       {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}),
      "line 41: 'Paris' is not a number; ask for it in a box", "use boxed_math"),
     (("a.jsonl", '{"question": "Why?", "answer": '
       '"The sum of two odd numbers can never be an odd number again"}', {}),
      "cannot be compared with an answer"),
-    *((("a.jsonl", ALL + f'{{"question": "1 + 1 =", "answer": "{gold}"}}\n', {}),
-       f"line 41: the answer is {gold!r}, which stands for none") for gold in ("N/A", "-", "null")),
+    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "N/A"}\n', {}),
+     "line 41: the answer is 'N/A', which stands for none"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "2<|im_end|>3"}\n', {}),
      "line 41: '2<|im_end|>3' is not right in its own reference completion"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "He has 2 pens and 3 cups."}\n', {}),
      "line 41: 'He has 2 pens and 3 cups.' states no single answer"),
-    (("a.jsonl", ROWS[0], {}), "has 1 rows, and none of them is held out"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
     (("a.jsonl", ALL, {"reward_funcs": ["gsm8k_correctness"]}),
      "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer"),
@@ -222,7 +171,6 @@ MINE = "def mine(completions, **kwargs):\n    "
 REWARDS = [
     (MINE + "return [float('nan')] * len(completions)", "nan, which is not finite"),
     (MINE + "return [1e39] * len(completions)", "1e+39, which is not finite in float32"),
-    (MINE + "return ['1.0'] * len(completions)", "'1.0', which is str; allowed: numbers"),
     (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine' fails", "rewards for"),
     (MINE + "return [None] * len(completions)", "'mine' scores no row"),
     (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
@@ -230,14 +178,12 @@ REWARDS = [
     (MINE + "return [1 / len(each[0]['content']) for each in completions]",
      "reward 'mine' fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "try:\n        while True: pass\n    except Exception: pass",
-     "reward 'mine' fails on the reference answers: TimeoutError: no answer within"),
-    (MINE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
+     "reward 'mine' fails on the reference answers: TimeoutError: no answer after 1 s"),
     ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine' fails", ": E"),
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
-     "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
+     "mine.kind, mine.full = 'verifier', 'much'", "declares full = 'much'"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
-    ("mine = 5", "has no function or class 'mine'"),
-    ("class mine: ...", "which cannot be called"),
+    ("mine = 5", "is 5, which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
     ("def mine(completions):\n    return [0.0]", "TRL needs"),
     (MINE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
@@ -248,19 +194,14 @@ NO_SYSTEM = (
 MODELS = [
     # Its files
     ("no config.json", "model_type"),
-    ("an adapter", "it is a LoRA adapter; merge it"),
-    ({"config.json": '{"model_type": "llama"'}, "not a valid JSON file"),
     ({"config": {"model_type": "lama"}}, "does not recognize this architecture"),
     ({"config": {"architectures": None}}, "names no architectures"),
-    ("no tokenizer.json", "Unrecognized processing class"),
     ("no model.safetensors", "no file named model.safetensors, or pytorch_model.bin"),
     # Weights that would start at random
     ("without a layer", "its weights lack model.layers.1.", "9 would start at random"),
     ("names of a wrapper", "its weights lack lm_head.weight", "module.", "would start at random"),
     ({"config": {"intermediate_size": 48}}, "mlp.", "has the shape"),
     # What it would read
-    ({"config": {"vocab_size": 50}}, "has the shape [261, 16], by its config.json [50, 16]"),
-    ({"tokenizer_config": {"eos_token": None, "pad_token": None}}, "neither an end token nor"),
     ("no chat_template.jinja", "chat_template is not set"),
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},
      "its chat template leaves out the question of row 0", "'0 + 1 ='"),
@@ -270,13 +211,7 @@ MODELS = [
 ]
 # The name of a model that is not on this disk, while the Hub is offline.
 NAMES = [
-    ("./model", "Repo id must"),
-    ("data/modle", "it is not a folder, and data is one"),
-    ("models/SmolLM2", "Run `python scripts/prepare_model.py` first"),
+    ("data/modle", "it is not a folder: correct the path"),
     ("org/model", "the Hub is offline (HF_HUB_OFFLINE=1)"),
     (None, "model_name_or_path is missing"),
-]
-ACCOUNTS = [
-    ({"report_to": "wandb"}, "W&B has no key: run `wandb login`"),
-    ({"push_to_hub": True}, "nobody is logged in to the Hub: run `hf auth login`"),
 ]

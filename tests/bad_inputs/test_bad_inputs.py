@@ -49,7 +49,6 @@ def refusal(tmp_path: Path, monkeypatch, model: Path) -> Callable[..., list[str]
     """The problems of a run that is sound but for what is changed."""
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
-    os.symlink("loop", "data/loop")
 
     def problems(recipe="gsm8k", settings=None, words=(), text=None, **files) -> list[str]:
         content = {"model_name_or_path": str(model), **SETTINGS, **(settings or {})}
@@ -127,22 +126,6 @@ def test_what_is_refused_is_not_reported_in_other_words_as_well(settings, proble
     assert len(refusal(settings=settings)) == problems
 
 
-def test_a_pipe_is_refused_where_reading_it_would_wait_for_ever(refusal, tmp_path_factory):
-    pipe = tmp_path_factory.mktemp("pipes") / "train.jsonl"
-    os.mkfifo(pipe)
-    args = parse_arguments(recipe_of("gsm8k").RecipeArguments, ["--config", str(pipe)])
-    assert_refused(args.problems, ("it is not an ordinary file",))
-    for settings in (
-        {"dataset_path": str(pipe)},
-        {"dataset_path": None, "only_rows": str(pipe)},
-        {"chat_template_path": str(pipe)},
-        {"reward_funcs": [f"{pipe}:mine", "xml_format"]},
-    ):
-        assert_refused(refusal(settings=settings), ("a pipe: give an ordinary file",))
-    words = ("nor a folder that holds some",)
-    assert_refused(refusal(settings={"dataset_path": str(pipe.parent)}), words)
-
-
 def test_a_yaml_that_is_not_there_is_named_and_not_the_recipe_beside_it():
     with pytest.raises(ValueError, match=r"there is no file recipes/gsm8k/qwen\.yaml"):
         load_recipe(Path("recipes/gsm8k/qwen.yaml"), [])
@@ -205,8 +188,6 @@ def change_model(folder: Path, change: str | dict) -> None:
     elif change in WEIGHTS:
         changed = [WEIGHTS[change](*item) for item in load_file(weights).items()]
         save_file(dict(filter(None, changed)), weights, metadata={"format": "pt"})
-    elif change == "an adapter":
-        (folder / "config.json").rename(folder / "adapter_config.json")
     else:
         (folder / change.removeprefix("no ")).unlink()
 
@@ -228,15 +209,6 @@ def test_names_of_models(given, words, refusal, monkeypatch):
 def test_a_language_model_as_a_reward_model(refusal, model):
     words = ("is a LlamaForCausalLM: its scores would come from a random head",)
     assert_refused(refusal(settings={"reward_funcs": ["xml_format", str(model)]}), words)
-
-
-@table(cases.ACCOUNTS)
-def test_accounts(given, words, refusal, monkeypatch, tmp_path_factory):
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "HF_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    monkeypatch.setattr("recipes.common.checks.launch.get_token", lambda: None)
-    assert_refused(refusal(settings=given), words)
 
 
 def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):

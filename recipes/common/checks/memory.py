@@ -25,35 +25,33 @@ def memory_note(
 ) -> list[str]:
     """A note if an update needs more memory than is free; none for an engine that shards.
 
-    Args:
-        model: the model to train, on the meta device, with its adapter.
-        training: the settings of GRPOConfig.
-        dtype: the setting of that name; None is float32.
-        prompt_tokens: the length of the longest prompt.
-        free: bytes that one process may use; by default what this machine has.
+    `model` has its adapter and is on the meta device; `prompt_tokens` is the length of the longest
+    prompt; `free` are the bytes that one process may use, by default what this machine has.
     """
     if asked_engine() not in ("one process", "DDP") or not training["max_completion_length"]:
         return []
-    free = _free_bytes() if free is None else free
+    if free is None and torch.cuda.is_available():
+        free = torch.cuda.mem_get_info()[0]
+    elif free is None:
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        free = psutil.virtual_memory().available / processes
     if dtype == "fastest":
         dtype = fastest_dtype()[0]
     asked = training["per_device_train_batch_size"]
     needs = {
-        completions: update_bytes(model, training, dtype, prompt_tokens, completions)
-        for completions in range(asked, 0, -1)
-        if asked % completions == 0
+        size: update_bytes(model, training, dtype, prompt_tokens, size)
+        for size in range(asked, 0, -1)
+        if asked % size == 0
     }
     if needs[asked] <= free:
         return []
-    fitting = next((completions for completions in needs if needs[completions] <= free), None)
-    remedy = f"per_device_train_batch_size {fitting} needs {needs.get(fitting, 0) / 1e9:.1f} GB"
-    if fitting is None:
-        remedy = f"a single completion needs {needs[1] / 1e9:.1f} GB"
+    fitting = next((size for size in needs if needs[size] <= free), 1)
     return [
         f"memory: an update of {asked} completions of {training['max_completion_length']} tokens "
         f"(a vocabulary of {model.config.get_text_config().vocab_size:,} words) needs about "
-        f"{needs[asked] / 1e9:.1f} GB in a process, and {free / 1e9:.1f} GB are free: {remedy}; "
-        "raise gradient_accumulation_steps as much."
+        f"{needs[asked] / 1e9:.1f} GB in a process, and {free / 1e9:.1f} GB are free: "
+        f"per_device_train_batch_size {fitting} needs {needs[fitting] / 1e9:.1f} GB; raise "
+        "gradient_accumulation_steps as much."
     ]
 
 
@@ -65,8 +63,6 @@ def update_bytes(
     completions: int,
 ) -> float:
     """Estimate the peak of one process in bytes, for a micro batch of so many completions.
-
-    `dtype` is as in `memory_note`, but not "fastest".
 
     Measured with Qwen2.5-Coder-0.5B in bfloat16 on a CPU, LoRA, shared prompts of 228 tokens and
     completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16. Where memory is plenty, up
@@ -96,10 +92,3 @@ def update_bytes(
     context = completions * (prompt_tokens + training["max_completion_length"])
     attention = 2 * size * config.hidden_size * context * kept_layers
     return PROCESS + weights + logits + tokens * (inputs + kept_layers * layer) + attention
-
-
-def _free_bytes() -> float:
-    """The free memory of one process: of the accelerator, or its part of the machine's."""
-    if torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0]
-    return psutil.virtual_memory().available / int(os.environ.get("LOCAL_WORLD_SIZE", 1))

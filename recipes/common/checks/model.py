@@ -1,24 +1,23 @@
 """Checks of the model and its tokenizer, without loading weights into memory.
 
-transformers builds the model on the meta device, and its errors are reported as they are. Our own
-checks cover what transformers accepts, with or without a warning: missing weights, names that LoRA
+transformers and PEFT build the model on the meta device, and their errors are reported as they are.
+Our own checks cover what they accept, with or without a warning: missing weights, names that LoRA
 does not find, a chat template that drops the question, a context that is too short.
 """
 
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.utils import validate_repo_id
 from peft import inject_adapter_in_model
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.integrations import deepspeed
 from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
 
-from recipes.common.checks.launch import WHOLE_NUMBERS
 from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
@@ -33,7 +32,7 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
 
     For a model that is not on this disk yet, only its name is checked.
     """
-    name = args.model["model_name_or_path"]
+    name, training = args.model["model_name_or_path"], args.training
     if not name:
         if not args.is_refused("model_name_or_path"):
             args.problems.append(
@@ -41,20 +40,19 @@ def open_model(args: Arguments, rows: list[dict]) -> None:
             )
         return
     with collect_errors(args.problems, f"model_name_or_path {name!r}"):
-        if (folder := model_folder(name, args.model["model_revision"])) is None:
+        folder = model_folder(name, args.model["model_revision"])
+        if folder is None:
             check_absent(name)
             return
-        if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
-            raise ValueError("it is a LoRA adapter; merge it into its base model.")
-        remote = bool(args.training["trust_remote_code"])
+        remote = bool(training["trust_remote_code"])
         config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
         built = None
         if getattr(config, "quantization_config", None) is None:  # else packed, with other names
             built = check_weights(folder, config, args)
-        tokenizer = load_tokenizer(folder, None, remote, args.training["chat_template_path"])
-        longest = check_reading(tokenizer, config, args.training, rows)
-        if built is not None and not args.is_refused(*WHOLE_NUMBERS):
-            args.notes += memory_note(built, args.training, args.model["dtype"], longest)
+        tokenizer = load_tokenizer(folder, None, remote, training["chat_template_path"])
+        longest = check_reading(tokenizer, config, training, rows)
+        if built is not None:
+            args.notes += memory_note(built, training, args.model["dtype"], longest)
 
 
 def check_reward_model(name: str) -> None:
@@ -67,9 +65,6 @@ def check_reward_model(name: str) -> None:
             f"it is a {kinds}: its scores would come from a random head. Give a model for sequence "
             "classification."
         )
-
-
-# --------------------------------------------------------------------------- files
 
 
 def model_folder(model: str, revision: str | None = None) -> Path | None:
@@ -85,21 +80,17 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
 
 def check_absent(name: str) -> None:
     """Raise ValueError for a mistyped path, and for a Hub id while the Hub is offline."""
-    if name.startswith("models/"):
+    if name.startswith("models/") or ("/" in name and Path(name).parent.is_dir()):
         raise ValueError(
-            "it is not a folder. Run `python scripts/prepare_model.py` first, or correct the path."
+            "it is not a folder: correct the path. `python scripts/prepare_model.py` makes "
+            "models/SmolLM2-135M-Instruct."
         )
     validate_repo_id(name)
-    if "/" in name and Path(name).parent.is_dir():
-        raise ValueError(f"it is not a folder, and {Path(name).parent} is one: correct the path.")
     if constants.HF_HUB_OFFLINE:
         raise ValueError(
             "it is not a folder, and as a Hub id it is not in the cache, while the Hub is offline "
             "(HF_HUB_OFFLINE=1): correct the path, or unset HF_HUB_OFFLINE to load it."
         )
-
-
-# --------------------------------------------------------------------------- weights
 
 
 def check_weights(folder: Path, config: Any, args: Arguments) -> PreTrainedModel:
@@ -139,15 +130,15 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> PreTrainedModel
             "saved without what wraps the model."
         )
     if args.model["use_peft"]:
-        check_lora(built, args.model)
+        add_lora(built, args.model)
     return built
 
 
-def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
-    """Raise ValueError if LoRA does not find every name; PEFT is content with one of several."""
-    parts = [f".{name}" for name, _ in [*built.named_modules(), *built.named_parameters()]]
-    linear = [name for name, part in built.named_modules() if isinstance(part, torch.nn.Linear)]
-    ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+def add_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
+    """Add the LoRA; ValueError if a name finds nothing, as PEFT is content with one of several."""
+    modules = list(built.named_modules())
+    linear = {name.rpartition(".")[2] for name, part in modules if isinstance(part, nn.Linear)}
+    parts = [f".{name}" for name, _ in [*modules, *built.named_parameters()]]
     for setting in ("lora_target_modules", "lora_modules_to_save", "lora_target_parameters"):
         names = model[setting] or []
         if setting == "lora_target_modules" and len(names) == 1:
@@ -155,22 +146,16 @@ def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
         missing = [name for name in names if not any(part.endswith(f".{name}") for part in parts)]
         if missing:
             raise ValueError(
-                f"{setting}: nothing has the name {', '.join(missing)}: the model has {ends}; or "
-                "give all-linear."
+                f"{setting}: nothing has the name {', '.join(missing)}: the model has "
+                f"{', '.join(sorted(linear))}; or give all-linear."
             )
+    config = get_peft_config(ModelConfig(**model))
     try:
-        inject_adapter_in_model(
-            get_peft_config(ModelConfig(**model)), built, low_cpu_mem_usage=True
-        )
+        inject_adapter_in_model(config, built, low_cpu_mem_usage=True)
     except ValueError as error:
         raise ValueError(
-            f"lora_target_modules is {model['lora_target_modules']}: {error} One name alone is a "
-            "regular expression of a whole name, '.*q_proj' say. The model has "
-            f"{ends}; or give all-linear."
+            f"{error} One name alone is a regular expression of a whole name, '.*q_proj' say."
         ) from error
-
-
-# --------------------------------------------------------------------------- reading
 
 
 def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> int:
@@ -178,11 +163,6 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
 
     Raises ValueError if the tokenizer, its chat template or the context does not fit the rows.
     """
-    if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
-        raise ValueError(
-            "its tokenizer has neither an end token nor a pad token; set eos_token in "
-            "tokenizer_config.json."
-        )
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
     kwargs = {"add_generation_prompt": True, **(training["chat_template_kwargs"] or {})}

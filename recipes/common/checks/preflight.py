@@ -16,14 +16,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from trl import ModelConfig
 
-from recipes.common.checks.launch import (
-    build,
-    check_batch,
-    check_folder,
-    check_launch_file,
-    check_processes,
-    check_public_names,
-)
+from recipes.common.checks.launch import build, check_batch, check_launch_file, check_processes
 from recipes.common.checks.model import open_model
 from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.data.split import first_rows
@@ -75,10 +68,9 @@ def preflight(
         return result
     with collect_errors(problems, "the launch"):
         wrong = check_processes()
-        problems += wrong or check_launch_file(args)
+        problems += wrong or check_launch_file()
         if not wrong:
             result.model, result.training = build(args)
-    problems += check_public_names(args.training)
     with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
     with collect_errors(problems):
@@ -89,47 +81,49 @@ def preflight(
     with collect_errors(problems):
         if result.training:
             problems += check_batch(result.training, train_rows)
-            prepare(result)
+            prepare_rewards(result)
         is_stream = isinstance(train_rows, IterableDataset)
         result.lines = check_rewards(
             args, rows, held_out, result.rewards, reference_completion, is_stream
         )
     open_model(args, rows)
-    with collect_errors(problems, f"output_dir {args.training['output_dir']!r}"):
-        check_folder(args)
     add_notes(result, held_out, validation)
     return result
 
 
-def prepare(result: Preflight) -> None:
+def prepare_rewards(result: Preflight) -> None:
     """Call `prepare` of the rewards that have it, such as code rewards, for their sandbox."""
-    training, notes, problems = result.training, result.args.notes, result.args.problems
+    training, args = result.training, result.args
     completions = -(-training.generation_batch_size // training.world_size)  # per process
     for reward in result.rewards:
         if reward.prepare is not None:
-            with collect_errors(problems, f"reward {reward.name!r}"):
-                note = reward.prepare(completions, training.reward_timeout_s)
-                notes += [f"{reward.name}: {note}"] if note else []
+            with collect_errors(args.problems, f"reward {reward.name!r}"):
+                if note := reward.prepare(completions, training.reward_timeout_s):
+                    args.notes.append(f"{reward.name}: {note}")
 
 
 def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -> None:
     """Add notes: what is not checked, which rows are evaluated, and which change they can show."""
     args, notes = result.args, result.args.notes
-    for kind, words in (
-        (UNDECLARED, "undeclared, so that no promise is checked; set .kind and .full under it"),
-        ("model", "of the kind model, which neither preflight nor the cheat test call"),
-    ):
-        if names := [reward.name for reward in result.rewards if reward.kind == kind]:
-            notes.append(f"{', '.join(names)}: {words}")
+    for reward in result.rewards:
+        if reward.kind == UNDECLARED:
+            notes.append(
+                f"{reward.name}: undeclared, so that no promise is checked; set .kind and .full "
+                "under it"
+            )
+        if reward.kind == "model":
+            notes.append(f"{reward.name}: a model, which neither preflight nor the cheat test call")
     if args.config_path and Path(args.config_path).with_name("train.py").is_file():
         words = shlex.join(["python", "scripts/audit_rewards.py", *hide_secrets(args.words)])
         notes.append(f"what each reward pays for each trick: {words}")
     if validation:
-        steps = args.training["eval_steps"] or args.training["logging_steps"]
-        by_steps = args.training["eval_strategy"] == "steps"
+        training = args.training
+        when = "after each epoch"
+        if training["eval_strategy"] == "steps":
+            when = f"every {training['eval_steps'] or training['logging_steps']:g} steps"
         notes.append(
-            f"validation: {len(validation)} rows of the training side, evaluated "
-            f"{f'every {steps:g} steps' if by_steps else 'after each epoch'} and never trained on"
+            f"validation: {len(validation)} rows of the training side, evaluated {when} and never "
+            "trained on"
         )
     if held_out:
         notes.append(power_line(len(held_out)))

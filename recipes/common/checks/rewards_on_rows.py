@@ -2,9 +2,7 @@
 earns nothing, and a wrong answer earns less than the right one.
 """
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from recipes.common.checks.model import check_reward_model
@@ -16,9 +14,8 @@ from recipes.common.training.process import check_loss
 from recipes.common.training.tools import takes_environments
 from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import bar
+from rewards import boundary
 from rewards.audit import try_tricks
-from rewards.boundary import UserInterrupt, describe
-from rewards.boundary import score as score_part
 from rewards.contract import Reward
 from rewards.rows import NumberedRow, rows_by_task
 
@@ -44,7 +41,8 @@ def check_rewards(
     if wrong := check_columns(rows, may_be_empty) or check_reference(rows, reference):
         problems += wrong
         return []
-    weights, limit_s = training["reward_weights"] or [], training["reward_timeout_s"]
+    limit_s = training["reward_timeout_s"]
+    weights = training["reward_weights"] or []
     if len(weights) != len(rewards):
         weights = [1.0] * len(rewards)
     lines, sound = [], []  # the table, and the rewards without a problem
@@ -57,35 +55,40 @@ def check_rewards(
             wrong = wrong or check_tasks(reward, of_reward, is_stream)
         problems += wrong
         lines += of_reward
-        sound += [] if wrong else [reward]
-    gates = {} if args.is_refused("reward_gates") else openers_of(training["reward_gates"])
-    for line in lines if gates else ():
-        line["counts only if"] = " or ".join(gates.get(line["reward"], ())) or None
-    order = list(dict.fromkeys(line["task"] for line in lines))
-    lines.sort(key=lambda line: order.index(line["task"]))
+        if not wrong:
+            sound.append(reward)
     if not may_be_empty and len(sound) == len(rewards):
         problems += check_every_task_is_scored(lines, rows)
     for reward in sound if rows else ():
         with collect_errors(problems, f"reward {reward.name!r}"):
-            cheats = try_tricks(reward, rows, reference, limit_s=limit_s)
-            problems += [cheats.problem] if cheats.problem else []
-            if not (cheats.problem or reward.is_model):
-                place = 0 if cheats.is_fooled else len(args.notes)
-                args.notes.insert(place, f"{reward.name} {cheats.sentence()}")
+            try_to_cheat(args, rows, reward, reference)
     # The same checks on evaluation rows, with the rewards that had no problem.
     if not (wrong := check_columns(eval_rows, may_be_empty)):
-        held_out_lines = []
         for reward in sound:
-            of_reward, of_rows = reward_lines(eval_rows, reward, reference, limit_s=limit_s)
-            held_out_lines += of_reward
-            wrong += of_rows
-        tasks = {row["task"] for row in rows}  # their unscored tasks are reported above
-        others = [row for row in eval_rows if tasks and row["task"] not in tasks]
-        wrong += check_every_task_is_scored(held_out_lines, others)
+            _, of_reward = reward_lines(eval_rows, reward, reference, limit_s=limit_s)
+            wrong += of_reward
         problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
         problems += check_duplicates(rows, eval_rows)
     problems += [f"evaluation rows: {problem}" for problem in wrong if problem not in problems]
-    return lines
+    if training["reward_gates"] and not args.is_refused("reward_gates"):
+        gates = openers_of(training["reward_gates"])
+        for line in lines:
+            line["counts only if"] = " or ".join(gates.get(line["reward"], ())) or None
+    order = list(dict.fromkeys(line["task"] for line in lines))
+    return sorted(lines, key=lambda line: order.index(line["task"]))
+
+
+def try_to_cheat(args: Arguments, rows: list[dict], reward: Reward, reference: Reference) -> None:
+    """Note what a reward pays for cheap tricks; a problem if it pays them more than the answer."""
+    cheats = try_tricks(reward, rows, reference, limit_s=args.training["reward_timeout_s"])
+    if cheats.problem:
+        args.problems.append(cheats.problem)
+    elif not reward.is_model:
+        place = 0 if cheats.is_fooled else len(args.notes)  # the worst news first
+        args.notes.insert(place, f"{reward.name} {cheats.sentence()}")
+
+
+# --- Settings and columns
 
 
 def check_settings(
@@ -113,33 +116,33 @@ def check_settings(
         if isinstance(reward.call, str):
             with collect_errors(problems, f"the reward model {reward.call!r}"):
                 check_reward_model(reward.call)
+    by_name = {reward.name: reward for reward in rewards}
     for gated, names in (training["reward_gates"] or {}).items():
-        if wrong := why_not_gated(gated, names, rows, {reward.name: reward for reward in rewards}):
-            problems.append(f"reward_gates opens {gated!r} by {names!r}: {wrong}.")
+        with collect_errors(problems, f"reward_gates opens {gated!r} by {names!r}"):
+            check_gate(gated, names, rows, by_name)
 
 
-def why_not_gated(
-    gated: str, names: Any, rows: list[dict], rewards: dict[str, Reward]
-) -> str | None:
-    """Why these rewards cannot open a gate of the reward `gated`; None if they can."""
+def check_gate(gated: str, names: Any, rows: list[dict], rewards: dict[str, Reward]) -> None:
+    """Raise ValueError if the rewards of these names cannot open a gate of the reward `gated`."""
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names):
-        return "give the name of a reward, or a list of names"
+        raise ValueError("give the name of a reward, or a list of names.")
     if unknown := [name for name in (gated, *names) if name not in rewards]:
-        return f"{', '.join(map(str, unknown))} is not in reward_funcs ({', '.join(rewards)})"
+        raise ValueError(
+            f"{', '.join(map(str, unknown))} is not in reward_funcs ({', '.join(rewards)})."
+        )
     openers = [rewards[name] for name in names]
     is_outcome = rewards[gated].kind in ("verifier", "step")
     if is_outcome or any(opener.kind not in ("verifier", "format") for opener in openers):
-        return (
+        raise ValueError(
             "a gate is a verifier or a format reward, and what it gates is another reward, neither "
-            "a verifier nor a step reward"
+            "a verifier nor a step reward."
         )
     tasks = sorted({row["task"] for row in rows if row.get("task")})
     gated_tasks = [task for task in tasks if rewards[gated].scores(task)]
     shut = [task for task in gated_tasks if not any(opener.scores(task) for opener in openers)]
     if shut:
-        return f"they do not score task {', '.join(shut)}"
-    return "it cannot open its own" if gated in names else None
+        raise ValueError(f"they do not score task {', '.join(shut)}.")
 
 
 def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
@@ -163,7 +166,7 @@ def check_columns(rows: list[dict], may_be_empty: bool) -> list[str]:
     return []
 
 
-# --------------------------------------------------------------------------- what a reward gives
+# --- What a reward gives
 
 
 def reward_lines(
@@ -171,12 +174,9 @@ def reward_lines(
     reward: Reward,
     reference: Reference,
     weight: float = 1.0,
-    limit_s: float = 0.0,
+    limit_s: float | None = None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Score the rows of each task: a table line for each task, and the problems of the reward.
-
-    A call may take `limit_s` seconds, or any time if that is 0.
-    """
+    """Score the rows of each task: a table line for each task, and the problems of the reward."""
     lines, problems = [], []
     for task, numbered in rows_by_task(rows).items():
         line = {
@@ -203,7 +203,7 @@ def check_task(
     all_rows: list[dict],
     reward: Reward,
     reference: Reference,
-    limit_s: float,
+    limit_s: float | None,
 ) -> list[str]:
     """Fill in the table line of a task, and return the problems of the reward on its rows.
 
@@ -218,28 +218,28 @@ def check_task(
     if reward.kind == "model":  # scoring would call a model, which preflight does not
         line["rows scored"] = len(rows)
         return []
-    answers = {place: reference(row) for place, row in enumerate(rows)}
-    known = [place for place, answer in answers.items() if answer is not None]
-    of_answers, failure = score(
-        reward, [rows[place] for place in known], [answers[place] for place in known], limit_s
-    )
-    if failure:
+    answers = [reference(row) for row in rows]
+    known = [place for place, answer in enumerate(answers) if answer is not None]
+    try:
+        of_answers = score(
+            reward, [rows[place] for place in known], [answers[place] for place in known], limit_s
+        )
+    except ValueError as failure:
         return lacks or [f"{title} fails on the reference answers: {failure}"]
-    of_empty, failure = score(reward, rows, [""] * len(rows), limit_s)
-    if failure:
+    try:
+        of_empty = score(reward, rows, [""] * len(rows), limit_s)
+    except ValueError as failure:
         return lacks or [
             f"{title} fails on an empty completion, which a model may write: {failure}. Score it "
             "0.0, as any wrong answer."
         ]
     earned = dict(zip(known, of_answers, strict=True))
-    # A row without an answer is graded if its empty completion is.
-    ungraded = [
-        place for place, amount in enumerate(of_empty) if place not in earned and amount is None
-    ]
-    line["rows scored"] = len(rows) - list(earned.values()).count(None) - len(ungraded)
+    # A row without a reference answer is graded if its empty completion is.
+    graded = [earned.get(place, of_empty[place]) is not None for place in range(len(rows))]
+    line["rows scored"] = sum(graded)
     line["reference earns"] = min((a for a in of_answers if a is not None), default=None)
     line["empty earns"] = max((a for a in of_empty if a is not None), default=None)
-    if not line["rows scored"]:
+    if not any(graded):
         if reward.kind != "verifier":  # the reward does not apply to this task
             return []
         others = ", ".join(sorted({row["task"] for row in all_rows} - {line["task"]}))
@@ -263,11 +263,6 @@ def check_task(
             f"of {len(short)} of {len(earned)} rows of task {line['task']!r}; the first is row "
             f"{numbered[short[0]][0]}: {answers[short[0]]!r}."
         )
-    if ungraded and reward.kind == "verifier":
-        problems.append(
-            f"{title} cannot grade {len(ungraded)} of the rows without a reference answer; the "
-            f"first is row {numbered[ungraded[0]][0]}."
-        )
     return problems
 
 
@@ -283,43 +278,23 @@ def lacking_columns(reward: Reward, numbered: list[NumberedRow]) -> list[str]:
 
 
 def score(
-    reward: Reward, rows: list[dict], texts: list[Any], limit_s: float
-) -> tuple[list[float | None], str | None]:
-    """The score of each text, and the first failure of the reward's code; None if it has none."""
+    reward: Reward, rows: list[dict], texts: list[Any], limit_s: float | None
+) -> list[float | None]:
+    """The score of each text; ValueError with the first failure of the reward's code.
+
+    A call may take `limit_s` seconds.
+    """
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward.name}"):
+        part = slice(start, start + PART)
         try:
-            part = slice(start, start + PART)
-            with limited(limit_s):
-                amounts, failures = score_part(reward, rows[part], texts[part])
+            amounts, failures = boundary.score(reward, rows[part], texts[part], limit_s=limit_s)
         except (Exception, SystemExit) as error:
-            return [], describe(error)
+            raise ValueError(boundary.describe(error)) from error
         if any(failures):
-            return [], next(filter(None, failures))
+            raise ValueError(next(filter(None, failures)))
         scores += amounts
-    return scores, None
-
-
-class OutOfTime(UserInterrupt):
-    """The end of a call that takes too long; it leaves foreign code as Ctrl-C does."""
-
-
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError if the block takes longer; Python code is interrupted where it runs."""
-
-    def stop(*_: Any) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except OutOfTime:
-        raise TimeoutError(f"no answer within reward_timeout_s, {seconds:g} seconds") from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return scores
 
 
 def check_tasks(reward: Reward, lines: list[dict], is_stream: bool) -> list[str]:

@@ -3,17 +3,16 @@
 `run_config.json` identifies the run: every setting, the engine, and digests of rows, code and the
 model at step 0. A start with another record is refused, but a resume may change some settings.
 
-*Not covered*: what a reward's file imports or reads, and a model that is not on this disk yet.
+*Not covered*: secrets, what a reward's file imports or reads, and a model that is not on this disk
+yet.
 """
 
 import ast
 import contextlib
-import fcntl
 import functools
 import hashlib
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
+from filelock import FileLock, Timeout
 
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
@@ -28,17 +28,17 @@ from recipes.common.training.engine import asked_engine
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import fastest_dtype, package_versions
 from recipes.common.utils.screen import announce, refuse
-from recipes.common.utils.secrets import hide_secrets, is_secret
 
 FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
 # A later start may change these freely: they do not belong to the identity of the run.
-NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir"}
-NOT_COMPARED |= {"push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit"}
-NOT_COMPARED |= {"accept_changed", "digests", "versions"}
+NOT_COMPARED = {
+    "accept_changed", "digests", "disable_tqdm", "dry_run", "fresh", "num_completions_to_print",
+    "output_dir", "push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit",
+    "versions",
+}  # fmt: skip
 # A resume may change these: they decide when a reward error ends the run, not what is learnt.
 CHANGEABLE = {"max_reward_error_rate", "reward_timeout_s"}
-# What --accept_changed accepts: the digests whose names begin so.
-ACCEPTED = {"reward_code": "the code of ", "secrets": "the secrets in "}
+CODE = "the code of "  # the names of digests that --accept_changed reward_code accepts begin so
 MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes all weights
 
@@ -76,7 +76,7 @@ def open_run_folder(
     if training.process_index == 0:
         try:
             decision = [None, *_decide(recipe, training, record)]
-        except ValueError as refusal:
+        except (ValueError, OSError) as refusal:
             decision = [f"error: {refusal}", False, None]
     if training.world_size > 1:
         decision = broadcast_object_list(decision)
@@ -103,11 +103,9 @@ def _decide(
             "Use another output_dir, or --fresh to move it aside."
         )
     old = files.read_json(folder / files.RECORD, {})
-    if files.checkpoints(folder) or (folder / files.SUMMARY).is_file():
+    left = [folder / files.EVALUATION, folder / files.SUMMARY, *files.checkpoints(folder)]
+    if any(path.exists() for path in left):
         record = _same_run(recipe, folder, old, record)
-    elif (folder / files.EVALUATION).is_dir() and differences(old, record).keys() - CHANGEABLE:
-        print("The start before had another configuration and saved no checkpoint:", end=" ")
-        print(f"it is now in {_move_aside(folder)}.")
     if all((folder / name).is_file() for name in FINISHED):
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
@@ -135,7 +133,7 @@ def _newest_whole(folder: Path) -> Path | None:
         if reason is None:
             return path
         print(f"warning: {path} is not whole ({reason}). Passing over it.", file=sys.stderr)
-        # A state without a manifest: the save was cut short at its end, or is of an older version.
+        # Without both, the save was cut short before there was anything to lose.
         if (path / files.MANIFEST).is_file() or (path / files.STATE).is_file():
             damaged.append(f"{path}: {reason}")
     if damaged:
@@ -154,36 +152,30 @@ def _same_run(
     versions.json keeps the command of each start, so it shows when a change was made.
     """
     changed = differences(old, new)
-    acceptable = {
-        name: choice
-        for name in changed
-        for choice, beginning in ACCEPTED.items()
-        if name.startswith(beginning)
-    }
-    accepted = {
-        *CHANGEABLE,
-        *(name for name in acceptable if acceptable[name] in recipe.accept_changed),
-    }
+    codes = {name for name in changed if name.startswith(CODE)}
+    accepted = CHANGEABLE | (codes if "reward_code" in recipe.accept_changed else set())
     if wrong := [name for name in changed if name not in accepted]:
         lines = "\n".join(f"  {name}: {changed[name]}" for name in wrong)
-        choices = sorted({acceptable[name] for name in wrong if name in acceptable})
-        hint = f"\nTo go on with what changed, give --accept_changed {' '.join(choices)}."
+        hint = "\nTo go on with the changed code, give --accept_changed reward_code."
         raise ValueError(
             f"{folder} holds a run with another configuration:\n{lines}\nUndo these changes to "
             "resume it, use another output_dir, or --fresh to move it aside."
-            f"{hint if choices else ''}"
+            f"{hint if codes & set(wrong) else ''}"
         )
     was, now = old.get("versions") or {}, new["versions"]
-    if others := [
+    others = [
         f"{name} {was[name]} -> {now.get(name)}" for name in was if was[name] != now.get(name)
-    ]:
+    ]
+    if others:
         print(f"warning: other versions than at the start: {', '.join(others)}.")
         print("The tokens may not be the same.")
     record = {**old, "digests": dict(old["digests"])}
     for name, change in changed.items():
         print(f"{name}: {change}; from here on this is the run's.")
-        part, source = (record["digests"], new["digests"]) if name in acceptable else (record, new)
-        part[name] = source[name]
+        if name in codes:
+            record["digests"][name] = new["digests"][name]
+        else:
+            record[name] = new[name]
     return record
 
 
@@ -191,30 +183,13 @@ def _check_resumable(
     recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path | None
 ) -> None:
     """Raise ValueError if the run cannot continue from `checkpoint` (None: no checkpoint)."""
-    asked = training.resume_from_checkpoint
-    if asked and (checkpoint is None or Path(asked).resolve() != checkpoint.resolve()):
-        newest = f"the newest whole one is {checkpoint}" if checkpoint else "it has none"
+    if checkpoint is None and (folder / files.SUMMARY).is_file():
         raise ValueError(
-            f"resume_from_checkpoint is {asked}, and a run resumes from the newest checkpoint of "
-            f"{folder} alone; {newest}. Leave resume_from_checkpoint out. To go back, or on with "
-            "another run, copy that run's folder without the checkpoints that came after."
+            f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and it "
+            f"has no checkpoint left.\nWrite the report with: python scripts/report.py {folder}"
         )
     if checkpoint is None:
-        if (folder / files.SUMMARY).is_file():
-            raise ValueError(
-                f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
-                "it has no checkpoint left.\nWrite the report with: "
-                f"python scripts/report.py {folder}"
-            )
         return
-    if training.load_best_model_at_end:
-        best = files.read_json(checkpoint / files.STATE, {}).get("best_model_checkpoint")
-        best = folder / Path(best).name if best else checkpoint
-        if best != checkpoint and (reason := files.why_not_whole(best)):
-            raise ValueError(
-                f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or give "
-                "--fresh."
-            )
     if training.sync_ref_model:
         raise ValueError(
             f"cannot resume from {checkpoint}: TRL keeps a moving reference (sync_ref_model) in no "
@@ -236,7 +211,7 @@ def _move_aside(folder: Path) -> Path:
     return aside
 
 
-_lock = None  # held for the life of the process
+_lock: FileLock | None = None  # held for the life of the process
 
 
 def _take_lock(folder: Path) -> None:
@@ -244,24 +219,17 @@ def _take_lock(folder: Path) -> None:
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:
-        _lock.close()
-    _lock = (folder / files.LOCK).open("a+")
+        _lock.release()
+    _lock = FileLock(folder / files.LOCK)
     try:
-        fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _lock.seek(0)
+        _lock.acquire(timeout=0)
+    except Timeout:
         raise ValueError(
-            f"{folder} is still being written by process {_lock.read().strip()}.\n"
+            f"{folder} is still being written by another process.\n"
             "Wait for it to end, or use another output_dir."
         ) from None
-    except OSError as error:
-        print(
-            f"warning: this file system cannot lock ({error}): make sure that only one run writes "
-            f"{folder}."
-        )
-    _lock.truncate(0)
-    _lock.write(f"{os.getpid()}\n")
-    _lock.flush()
+    except NotImplementedError as error:  # the file system has no locks
+        print(f"warning: {folder} cannot be locked ({error}): let only one run write it.")
 
 
 # --- Which run it is
@@ -272,26 +240,18 @@ def identity_of(
     train_rows: list[dict],
     eval_rows: list[dict],
     model: Path | None,
-    settings: dict[str, Any],
 ) -> dict[str, Any]:
-    """The identity of a run besides its public settings: engine, versions and digests.
+    """The identity of a run besides its settings: engine, versions and digests.
 
     `code` holds rewards, tools and environments. `train_rows` are the first rows of a stream.
-    `model` is the folder of the model at step 0, or None if it is not on this disk. Of `settings`
-    only those count that hold a secret within, which the record shows as "...".
+    `model` is the folder of the model at step 0, or None if it is not on this disk.
     """
     digests = {"model and tokenizer": _model_digest(model) if model else None}
     for name, rows in (("training rows", train_rows), ("held-out rows", eval_rows)):
         digests[name] = _digest(json.dumps(row, sort_keys=True, default=str) for row in rows)
     for function in code:
         name = getattr(function, "__name__", type(function).__name__)
-        digests[f"{ACCEPTED['reward_code']}{name!r}"] = _source_digest(function)
-    for name, value in settings.items():
-        if not is_secret(name) and name not in NOT_COMPARED and hide_secrets(value) != value:
-            text = json.dumps(value, sort_keys=True, default=str).encode()
-            # Slow, so that nobody finds a short secret by trying; the record may be published.
-            digest = hashlib.scrypt(text, salt=name.encode(), n=1 << 14, r=8, p=1, dklen=8)
-            digests[f"{ACCEPTED['secrets']}{name!r}"] = digest.hex()
+        digests[f"{CODE}{name!r}"] = _source_digest(function)
     return {"engine": asked_engine(), "versions": package_versions(), "digests": digests}
 
 

@@ -3,16 +3,6 @@
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-
-def true_messages(table: dict[str, Any]) -> list[str]:
-    """The messages whose condition holds, of a table from message to condition.
-
-    >>> true_messages({"it is too long": 5 > 3, "it is empty": 5 == 0})
-    ['it is too long']
-    """
-    return [message for message, holds in table.items() if holds]
 
 
 @contextmanager

@@ -29,7 +29,6 @@ CARD = "README.md"
 PARTIAL = ".partial"  # the ending of a file that is still being written
 WARM_START = "warm_start.json"  # settings of a warm start, and digests of its questions
 PROBE_FIGURES = "figures.json"  # the results of a probe
-DIGESTED = 1 << 30  # bytes of a checkpoint's file under one digest
 
 # The first columns of a file of completions; rewards, their logs and the advantage follow.
 FIRST_COLUMNS = ("step", "prompt", "completion")
@@ -141,7 +140,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def write_manifest(checkpoint: Path) -> None:
-    """Write the size and the SHA-256 digests of each file of a checkpoint, as its last file.
+    """Write the size and the SHA-256 digest of each file of a checkpoint, as its last file.
 
     Call it when all processes have written theirs.
     """
@@ -166,12 +165,9 @@ def why_not_whole(checkpoint: Path) -> str | None:
         return str(damage)
     if not manifest:
         return f"{MANIFEST}, its last file, is missing: the save was cut short"
-    for name, saved in manifest.items():
-        path = checkpoint / name
-        if not path.is_file():
+    for name in manifest:
+        if not (checkpoint / name).is_file():
             return f"{name} is missing"
-        if not isinstance(saved, list) or saved[:1] != [path.stat().st_size]:
-            return f"{name} has another size than when it was saved"
     for name, content in _sizes_and_digests(checkpoint, list(manifest)).items():
         if content != manifest[name]:
             return f"{name} has another content than when it was saved"
@@ -179,28 +175,15 @@ def why_not_whole(checkpoint: Path) -> str | None:
 
 
 def _sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | str]]:
-    """The size of each file, and the SHA-256 digest of each gibibyte of it, on all cores.
+    """The size and the SHA-256 digest of each file; on all cores, as checkpoints are large."""
 
-    A large file is cut, as one core would take minutes while the other processes wait.
-    """
-    sizes = {name: (folder / name).stat().st_size for name in names}
-    parts = [(name, at) for name in names for at in range(0, sizes[name] or 1, DIGESTED)]
-    found: dict[str, list[int | str]] = {name: [size] for name, size in sizes.items()}
+    def size_and_digest(name: str) -> list[int | str]:
+        with (folder / name).open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        return [(folder / name).stat().st_size, digest]
+
     with ThreadPoolExecutor() as pool:  # hashlib lets other threads run
-        digests = pool.map(lambda part: _digest(folder / part[0], part[1]), parts)
-        for (name, _), digest in zip(parts, digests, strict=True):
-            found[name].append(digest)
-    return found
-
-
-def _digest(file: Path, start: int) -> str:
-    """The SHA-256 digest of the `DIGESTED` bytes of a file from `start`."""
-    digest, end = hashlib.sha256(), start + DIGESTED
-    with file.open("rb") as content:
-        content.seek(start)
-        while piece := content.read(min(1 << 20, end - content.tell())):
-            digest.update(piece)
-    return digest.hexdigest()
+        return dict(zip(names, pool.map(size_and_digest, names), strict=True))
 
 
 def read_log(run: Path) -> list[dict[str, float]]:

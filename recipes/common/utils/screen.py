@@ -1,18 +1,11 @@
-"""What a run prints: what it waits for, and why it ends.
+"""What a run prints: what it waits for, and why it ends."""
 
-torchrun prints the file named in TORCHELASTIC_ERROR_FILE as the root cause, at the end of its own
-report. So our message is also written to that file.
-"""
-
-import contextlib
-import json
 import os
 import re
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from tqdm import tqdm
@@ -26,15 +19,8 @@ OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: let the main 
 
 
 def is_main() -> bool:
-    """Whether this process prints for all.
-
-    It does too where variables of a launcher are left over in the environment: preflight says so.
-    """
-    if any(name not in os.environ for name in OF_A_LAUNCHER):
-        return True
-    rank, world = os.environ["RANK"], os.environ.get("WORLD_SIZE", "1")
-    is_read = rank.isdecimal() and world.isdecimal()
-    return not is_read or int(rank) == 0 or int(rank) >= int(world)
+    """Whether this process prints for all; so does one to which no launcher gave all variables."""
+    return any(name not in os.environ for name in OF_A_LAUNCHER) or os.environ["RANK"] == "0"
 
 
 def announce(message: str) -> None:
@@ -62,7 +48,6 @@ def refuse(message: str) -> NoReturn:
     if not is_main():
         time.sleep(OTHERS_WAIT_S)
     print(shown(message), flush=True)
-    _tell_launcher(shown(message).rpartition("\n\n")[2])  # of preflight's report, only the problems
     sys.exit(2)
 
 
@@ -76,16 +61,7 @@ def explain_endings() -> None:
                 "(without --fresh)."
             )
         else:
-            print(
-                hide_secrets("".join(traceback.format_exception(kind, error, trace))),
-                file=sys.stderr,
-            )
-            _tell_launcher(shown(f"{kind.__name__}: {error}"))
+            text = "".join(traceback.format_exception(kind, error, trace))
+            print(hide_secrets(text), file=sys.stderr)
 
     sys.excepthook = explain
-
-
-def _tell_launcher(message: str) -> None:
-    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        with contextlib.suppress(OSError):  # its disk may be full
-            Path(file).write_text(json.dumps({"message": message, "timestamp": int(time.time())}))

@@ -8,8 +8,6 @@ alone is one; `primary_key` and the like are harmless, unless the value has the 
 stands in a text without its name, and likewise a `key` without a digit.
 """
 
-import hashlib
-import json
 import os
 import re
 from typing import Any
@@ -62,20 +60,6 @@ def remember(settings: Any) -> None:
     elif isinstance(settings, list | tuple):
         for value in settings:
             remember(value)
-
-
-def secret_digest(value: Any) -> str | None:
-    """A short digest of a value of which `hide_secrets` hides a part; None where it hides nothing.
-
-    Two values that look the same once hidden can be compared by it, such as those of a start and
-    of its resume.
-
-    >>> secret_digest({"key": "a"}) == secret_digest({"key": "b"}), secret_digest({"n": 1})
-    (False, None)
-    """
-    if hide_secrets(value) == value:
-        return None
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def hide_secrets(value: Any) -> Any:
