@@ -61,11 +61,11 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 3950,
+    "rewards": 3800,
     "rewards/latex": 1400,
     "rewards/sandbox": 2900,
     "scripts": 950,
-    "tests": 15650,
+    "tests": 15450,
 }
 
 
