@@ -4,10 +4,9 @@
     cheats.sentence()  # "pays 7 of 66 wrong answers, such as 'answer: another or gold' (1): ..."
     assert cheats.problem is None
 
-A trick is *paid* if it scores more than its limit. The limit is 0 or the reward's allowance for the
-trick, whichever is more. For a format reward it is at least the full score, if the trick has the
-asked format; for a step reward at least the score of the reference answer. No tokenizer is loaded:
-rewards that read token ids get one token per four characters of a word.
+A trick is *paid* if it scores more than its limit: 0, or for a trick in the asked format the full
+score of a format reward, and for a step reward the score of the reference answer. No tokenizer is
+loaded: rewards that read token ids get one token per four characters of a word.
 """
 
 import builtins
@@ -18,7 +17,6 @@ from typing import NamedTuple
 from rewards.boundary import describe, score
 from rewards.contract import UNDECLARED, Reward
 from rewards.rows import rows_by_task
-from rewards.text import completion_text
 from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 
 TINY = 1e-9
@@ -35,14 +33,9 @@ class Attempt(NamedTuple):
     limit: float
     reference: float
 
-    @property
-    def is_paid(self) -> bool:
-        """Whether the trick scores more than its limit."""
-        return self.score > self.limit + TINY
-
     def shown(self) -> str:
         """The completion for a message, cut where it is long."""
-        text = completion_text(self.completion)
+        text = self.completion
         more = f"... ({len(text)} characters)" if len(text) > SHOWN else ""
         return f"{text[:SHOWN]!r}{more}"
 
@@ -68,8 +61,8 @@ class Cheats:
 
     @property
     def paid(self) -> list[Attempt]:
-        """The wrong answers that the reward pays."""
-        return [attempt for attempt in self.attempts if attempt.is_paid]
+        """The wrong answers that the reward pays more than their limit."""
+        return [attempt for attempt in self.attempts if attempt.score > attempt.limit + TINY]
 
     @property
     def may_pay(self) -> bool:
@@ -108,29 +101,26 @@ class Cheats:
     @property
     def problem(self) -> str | None:
         """Why nobody should train on this reward, and what to do; None if nothing is wrong."""
-        name = self.reward.name
+        title = f"reward {self.reward.name!r}"
         if self.runs_programs:
             return (
-                f"reward {name!r} runs programs of the model in its own process, the trainer's: "
-                "correct it."
+                f"{title} runs programs of the model in its own process, the trainer's: correct it."
             )
-        refused = [one for one in self.paid if one.score > one.reference + TINY]
-        if refused and not self.may_pay:
-            worst = max(refused, key=lambda attempt: attempt.score - attempt.reference)
+        worst = max(self.paid, key=lambda one: one.score - one.reference, default=None)
+        if worst and worst.score > worst.reference + TINY and not self.may_pay:
             return (
-                f"reward {name!r} gives {worst.score:g} to the wrong answer {worst.trick!r} and "
+                f"{title} gives {worst.score:g} to the wrong answer {worst.trick!r} and "
                 f"{worst.reference:g} to the reference answer: {worst.shown()}. Correct it, or "
                 "declare how it is `farmable`."
             )
         scores = {self.reference, *(attempt.score for attempt in self.attempts)}
         if self.reward.kind == UNDECLARED and len(scores) == 1 and any(scores):
             return (
-                f"reward {name!r} gives {self.reference:g} to each of the "
-                f"{len(self.attempts) + 1} completions that were tried, right, wrong and empty: "
-                "the same score for every completion teaches nothing. A completion of chat "
-                'messages is a list: its text is completion[0]["content"], and its length the '
-                f"number of messages. If it scores what was not tried: {name}.kind = "
-                '"shaping".'
+                f"{title} gives {self.reference:g} to each of the {len(self.attempts) + 1} "
+                "completions that were tried, right, wrong and empty: the same score for every "
+                "completion teaches nothing. A completion of chat messages is a list: its text is "
+                'completion[0]["content"], and its length the number of messages. If it scores '
+                f'what was not tried: {self.reward.name}.kind = "shaping".'
             )
         return None
 
@@ -159,12 +149,14 @@ def try_tricks(
         for row in known[:per_task]:
             texts = tricks(row, reference, known)
             # First and alone: if the reward runs programs here, the next one would end the process.
-            score_texts(cheats, row, [texts.get(MARKS, "")], end)
-            if cheats.runs_programs:
+            score_texts(reward, row, [texts.get(MARKS, "")], end)
+            if vars(builtins).pop(MARK, False):
+                cheats.runs_programs = True
                 return cheats
             all_texts = [reference(row), *texts.values()]
-            (amount, failure), *scored = score_texts(cheats, row, all_texts, end)
-            is_graded, right = bool(failure) or amount is not None, amount or 0.0
+            (right, failure), *scored = score_texts(reward, row, all_texts, end)
+            is_graded = failure is not None or right is not None
+            right = right or 0.0
             cheats.reference = right if cheats.reference is None else min(right, cheats.reference)
             for (trick, text), (amount, failure) in zip(texts.items(), scored, strict=True):
                 if failure:
@@ -178,7 +170,7 @@ def try_tricks(
 
 
 def score_texts(
-    cheats: Cheats, row: dict, texts: list[str | list[dict]], end: float
+    reward: Reward, row: dict, texts: list[str | list[dict]], end: float
 ) -> list[tuple[float | None, str | None]]:
     """Return (score, failure) per completion; if the call fails, score them one by one.
 
@@ -188,24 +180,18 @@ def score_texts(
     left = end - time.monotonic()
     if left <= 0:
         return [(None, "no time is left to try it")] * len(texts)
+    limit_s = left / (10 if len(texts) == 1 else 4)
     try:
-        limit_s = left / (10 if len(texts) == 1 else 4)
-        scored = score(cheats.reward, [row] * len(texts), texts, limit_s=limit_s)
-        scored = list(zip(*scored, strict=True))
-    except (Exception, SystemExit) as error:
-        scored = [(None, describe(error))]
-        if len(texts) > 1:
-            scored = [score_texts(cheats, row, [text], end)[0] for text in texts]
-    if vars(builtins).pop(MARK, False):
-        cheats.runs_programs = True
-    return scored
+        scores, failures = score(reward, [row] * len(texts), texts, limit_s=limit_s)
+    except Exception as error:
+        if len(texts) == 1:
+            return [(None, describe(error))]
+        return [score_texts(reward, row, [text], end)[0] for text in texts]
+    return list(zip(scores, failures, strict=True))
 
 
 def limit_of(reward: Reward, trick: str, reference: float) -> float:
     """The highest allowed score of a trick on a row whose reference answer scores `reference`."""
-    allowed, _ = reward.allowances.get(trick, (0.0, ""))
     if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
-        allowed = max(allowed, reference if reward.full is None else reward.full)
-    if reward.kind == "step":
-        allowed = max(allowed, reference)
-    return max(0.0, allowed)
+        return max(0.0, reference if reward.full is None else reward.full)
+    return max(0.0, reference) if reward.kind == "step" else 0.0

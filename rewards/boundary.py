@@ -42,8 +42,6 @@ from rewards.contract import (
 )
 from rewards.text import completion_text
 
-# Arguments of a reward that are not copied: an environment lives on between the calls.
-NOT_COPIED = ("environments", "log_extra", "log_metric")
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
 _PIECE = re.compile(r"\s+|\S{1,4}")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
@@ -51,6 +49,9 @@ _CALLERS = tuple(  # the functions that call foreign code
     str(Path(__file__).parents[1] / name)
     for name in ("rewards/boundary.py", "rewards/contract.py", "rewards/audit.py", "recipes/common")
 )
+
+
+# --- The process
 
 
 class UserInterrupt(KeyboardInterrupt):
@@ -102,8 +103,9 @@ def _process_settings() -> list[tuple[Callable, Callable]]:
     ]
     if _is_main_thread():  # no other may set a handler
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-            if (handler := signal.getsignal(number)) is not None:  # None: set by C code
-                settings.append((lambda h=handler: h, functools.partial(signal.signal, number)))
+            if signal.getsignal(number) is not None:  # None: set by C code
+                read = functools.partial(signal.getsignal, number)
+                settings.append((read, functools.partial(signal.signal, number)))
     if "numpy" in sys.modules:
         numpy = sys.modules["numpy"].random
         settings.append((numpy.get_state, numpy.set_state))
@@ -191,17 +193,16 @@ def describe(error: BaseException) -> str:
     """
     if isinstance(error, ForeignExit):
         return str(error)
-    places = [
-        f" ({Path(frame.filename).name}, line {frame.lineno})"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_STANDARD_LIBRARY, *_CALLERS))
-        and "site-packages" not in frame.filename
-    ]
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        is_library = frame.filename.startswith((_STANDARD_LIBRARY, *_CALLERS))
+        if not (is_library or "site-packages" in frame.filename):
+            place = f" ({Path(frame.filename).name}, line {frame.lineno})"
     try:
         text = str(error)[:500]
     except Exception:  # an exception of a user's code may have no text
         text = ""
-    return f"{type(error).__name__}: {text}{places[-1] if places else ''}"
+    return f"{type(error).__name__}: {text}{place}"
 
 
 # --- Rewards
@@ -217,7 +218,19 @@ class Answer:
 
     def outcomes(self, reward: Reward) -> list[str | None]:
         """The outcome that the reward logged for each completion (see `rows.score_rows`)."""
-        return self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
+        logged = self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
+        return [None if outcome is None else as_text(outcome) for outcome in logged]
+
+    def log_extra(self, column: str, values: list) -> None:
+        """TRL's `log_extra`, as the reward gets it."""
+        self.columns.setdefault(str(column), []).extend(values)
+
+    def log_metric(self, name: str, value: float) -> None:
+        """TRL's `log_metric`, as the reward gets it; ValueError unless the value is a number."""
+        value = plain_number(value)
+        if not isinstance(value, numbers.Real):
+            raise ValueError(f"it logged the metric {name!r} as {value!r:.80}; allowed: a number")
+        self.metrics.append((str(name), float(value)))
 
 
 async def ask(
@@ -235,25 +248,15 @@ async def ask(
     logged.
     """
     completions, answer = arguments["completions"], Answer([])
-
-    def check_name(name: Any) -> None:
-        if not isinstance(name, str):
-            raise ValueError(f"it logged under the name {name!r:.80}; allowed: a text")
-
-    def log_extra(column: str, values: list) -> None:
-        check_name(column)
-        answer.columns.setdefault(column, []).extend(values)
-
-    def log_metric(name: str, value: float) -> None:
-        check_name(name)
-        value = plain_number(value)
-        if not isinstance(value, numbers.Real):
-            raise ValueError(f"it logged the metric {name!r} as {value!r:.80}; allowed: a number")
-        answer.metrics.append((name, float(value)))
-
-    own = {**copied(arguments), "log_extra": log_extra, "log_metric": log_metric}
-    step = getattr(arguments.get("trainer_state"), "global_step", 0)
+    own = {**arguments, "log_extra": answer.log_extra, "log_metric": answer.log_metric}
+    for name, values in arguments.items():
+        if isinstance(values, list) and name != "environments":  # these live on between the calls
+            own[name] = [copy.deepcopy(value) for value in values]
+    if state := arguments.get("trainer_state"):
+        own["trainer_state"] = copy.copy(state)
+        own["trainer_state"].log_history = [dict(entry) for entry in state.log_history]
     # An async reward may run on another thread than its `contained` block: it ends here.
+    step = getattr(state, "global_step", 0)
     with exits_end() if reward.is_async else contained(reward.name, step, completions):
         returned = await answer_of(call or reward, **own)
     try:
@@ -267,24 +270,7 @@ async def ask(
                 "completions"
             )
         answer.columns[column] = as_column(values)
-    wrong = [word for word in answer.outcomes(reward) if not isinstance(word, str | None)]
-    if wrong:
-        raise ValueError(f"it logged outcomes that are no text: {wrong!r:.80}")
     return answer
-
-
-def copied(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Copy the arguments of a reward, each row's values apart; environments are not copied."""
-    copies: dict[str, Any] = {}
-    for name, values in arguments.items():
-        if name == "trainer_state":
-            copies[name] = copy.copy(values)
-            copies[name].log_history = [dict(entry) for entry in values.log_history]
-        elif name in NOT_COPIED:
-            copies[name] = values
-        else:
-            copies[name] = values and [copy.deepcopy(value) for value in values]
-    return copies
 
 
 def as_column(values: list) -> list:
@@ -294,17 +280,12 @@ def as_column(values: list) -> list:
 
     Example: `as_column([1, "a", None]) == ["1", "a", None]`
     """
-    values = [value.item() if _is_scalar(value) else value for value in values]
+    values = [plain_number(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     is_number = kinds <= {int, float} and all(abs(value or 0) < 2**63 for value in values)
     if is_number or kinds == {bool}:
         return values
     return [value if value is None else as_text(value) for value in values]
-
-
-def _is_scalar(value: Any) -> bool:
-    """Whether it is one number of NumPy or torch."""
-    return hasattr(value, "item") and getattr(value, "shape", None) == ()
 
 
 def as_text(value: Any) -> str:
@@ -357,18 +338,17 @@ def score(
     with time_limit(limit_s):
         if not reward.is_async:
             answer = at_once(question)
-        elif loop is None:
-            with contained(reward.name, completions):
-                answer = asyncio.run(question)
         else:
             with contained(reward.name, completions):
-                answer = asyncio.run_coroutine_threadsafe(question, loop).result()
-    is_step = reward.kind == "step"
-    scores = [total(steps) for steps in answer.scores] if is_step else answer.scores
-    failures = [
-        outcome.partition(": ")[2] if outcome and outcome.startswith(("error", "wrong")) else None
-        for outcome in answer.outcomes(reward)
-    ]
+                if loop is None:
+                    answer = asyncio.run(question)
+                else:
+                    answer = asyncio.run_coroutine_threadsafe(question, loop).result()
+    scores = [total(steps) for steps in answer.scores] if reward.kind == "step" else answer.scores
+    failures = []
+    for outcome in answer.outcomes(reward):
+        label, _, failure = (outcome or "").partition(": ")
+        failures.append(failure if label in ("error", "wrong") else None)
     return scores, failures
 
 
@@ -389,12 +369,9 @@ def measure(metric: Callable, row: dict, text: str) -> dict[str, bool]:
         returned = metric(copy.deepcopy(row), text)
     if inspect.iscoroutine(returned):
         returned.close()
-    allowed = "allowed: a mapping of names to True or False"
-    if not isinstance(returned, dict):
-        raise ValueError(f"it returned {returned!r:.80}; {allowed}")
-    outcomes = {}
-    for name, value in returned.items():
-        outcomes[name] = plain_number(value)
-        if not (isinstance(name, str) and isinstance(outcomes[name], bool)):
-            raise ValueError(f"it returned {name!r}: {value!r:.80}; {allowed}")
-    return outcomes
+    outcomes = returned
+    if isinstance(returned, dict):
+        outcomes = {name: plain_number(value) for name, value in returned.items()}
+        if all(isinstance(name, str) and isinstance(outcomes[name], bool) for name in outcomes):
+            return outcomes
+    raise ValueError(f"it returned {outcomes!r:.80}; allowed: a mapping of names to True or False")

@@ -237,11 +237,10 @@ class CodeFormat:
 
     __name__ = "code_format"
     kind = "format"
+    farmable = "one block earns it, as of a worked example; what it holds is not read"
 
     def __init__(self, full: float = 1.0):
         self.full = full
-        reason = "one block is there, as in a worked example; it does not read what it holds"
-        self.allowances = {"prompt echoed": (full, reason)}
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [self.full * is_one_python_block(completion_text(text)) for text in completions]

@@ -13,9 +13,9 @@ A reward declares its properties as attributes (`my_reward.kind, my_reward.full 
 `reward_of` reads them once and stores them in a `Reward`.
 
 A step reward (`kind = "step"`) returns one list per completion: pairs of (end, reward). `end` is a
-slice position in the completion's text. A step covers the text from the previous step's end to its
-own end. An empty list means that the completion has no steps. None means that the steps could not
-be scored, and the row does not count. Outside training the score is the sum of the step rewards.
+slice position in the completion's text, up to which the step reaches from the end of the previous
+one. An empty list means that there are no steps. None means that they could not be scored, and the
+row does not count. Outside training the score is the sum of the step rewards.
 
     def agreed(prompts, completions, **kwargs):
         texts = [completion_text(completion) for completion in completions]
@@ -27,10 +27,9 @@ be scored, and the row does not count. Outside training the score is the sum of 
 import contextlib
 import functools
 import inspect
-import itertools
 import numbers
-from collections.abc import Callable, Collection, Coroutine, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,6 @@ class Reward:
         tasks: the tasks whose rows the reward scores, or None for all. It sees no other rows.
         columns: the required columns: named parameters without default that TRL does not fill.
         is_async: whether TRL awaits the reward.
-        allowances: the most the reward may pay for a trick of the audit: name -> (amount, reason).
         farmable: how a completion can earn the reward without doing the task, if by design it can.
         max_error_rate: the run stops when the reward fails on more than this share of rows (0-1).
         prepare: `prepare(completions, limit_s)` makes the reward ready for calls with that many
@@ -77,7 +75,6 @@ class Reward:
     tasks: tuple[str, ...] | None = None
     columns: tuple[str, ...] = ()
     is_async: bool = False
-    allowances: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     farmable: str | None = None
     max_error_rate: float = 1.0
     prepare: Callable[[int, float], str | None] | None = None
@@ -126,19 +123,16 @@ def reward_of(reward: Any) -> Reward:
     if isinstance(reward, str) or hasattr(reward, "named_parameters"):
         path = reward if isinstance(reward, str) else reward.config._name_or_path
         return Reward(reward, path.split("/")[-1], "model")
-    tasks = declared(reward, "tasks")
-    tasks = [tasks] if isinstance(tasks, str) else tasks
     needed = [name for name, p in named_parameters(reward).items() if p.default is p.empty]
-    is_awaited = is_coroutine_function(reward)
-    return (AsyncReward if is_awaited else Reward)(
+    is_async = inspect.iscoroutinefunction(function_of(reward))
+    return (AsyncReward if is_async else Reward)(
         call=reward,
         name=declared(reward, "__name__", type(reward).__name__),
         kind=declared(reward, "kind", UNDECLARED),
         full=declared(reward, "full"),
-        tasks=tuple(tasks) if isinstance(tasks, list) else tasks,
+        tasks=declared(reward, "tasks"),
         columns=tuple(name for name in needed if name not in TRL_ARGUMENTS),
-        is_async=is_awaited,
-        allowances=declared(reward, "allowances", {}),
+        is_async=is_async,
         farmable=declared(reward, "farmable"),
         max_error_rate=declared(reward, "max_error_rate", 1.0),
         prepare=declared(reward, "prepare"),
@@ -177,11 +171,11 @@ def declared(reward: Callable, attribute: str, default: Any = None) -> Any:
     return getattr(reward, attribute)
 
 
-def is_coroutine_function(reward: Callable) -> bool:
-    """Whether the reward, its `__call__`, or the function of its partial is `async def`."""
+def function_of(reward: Callable) -> Callable:
+    """The function that runs when the reward, a function, a partial or an instance, is called."""
     while isinstance(reward, functools.partial):
         reward = reward.func
-    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+    return reward if inspect.isroutine(reward) else type(reward).__call__
 
 
 def named_parameters(reward: Callable) -> dict[str, inspect.Parameter]:
@@ -189,6 +183,18 @@ def named_parameters(reward: Callable) -> dict[str, inspect.Parameter]:
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(reward).parameters
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in by_name}
+
+
+def place_of(reward: Callable) -> str:
+    """Where the reward's code begins, for messages; empty where Python does not know.
+
+    Example: `place_of(my_reward) == " (my_reward.py, line 7)"`
+    """
+    code = getattr(inspect.unwrap(function_of(reward)), "__code__", None)
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+
+
+# --- Calls
 
 
 def at_once(coroutine: Coroutine) -> Any:
@@ -208,16 +214,16 @@ async def answer_of(reward: Callable, **arguments: Any) -> Any:
 
 
 def arguments_of_rows(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
-    """Return the arguments of a reward call for the rows at `places`.
-
-    Columns that are None are left out.
+    """Return the arguments of a reward call for the rows at `places`, without columns of None.
 
     Example: `arguments_of_rows({"answer": ["1", "2"], "log_extra": None}, [1])` is
     `{"answer": ["2"], "log_extra": None}`.
     """
-    of_rows = {name: values for name, values in arguments.items() if name in PER_CALL}
+    of_rows = {}
     for name, values in arguments.items():
-        if name not in PER_CALL and values is not None:
+        if name in PER_CALL:
+            of_rows[name] = values
+        elif values is not None:
             of_rows[name] = [values[place] for place in places]
     return of_rows
 
@@ -231,10 +237,6 @@ async def score_own_rows(
     number of returned or logged values is not the number of those rows.
     """
     own_rows = [place for place, task in enumerate(arguments["task"]) if task in tasks]
-    logged: dict[str, list] = {}
-
-    def log_extra(column: str, values: list) -> None:
-        logged.setdefault(column, []).extend(values)
 
     def with_other_rows(values: list) -> list:
         """One value for each row of the call: the value of an own row, or None."""
@@ -245,25 +247,13 @@ async def score_own_rows(
 
     if not own_rows:
         return with_other_rows([])
-    of_own_rows = {**arguments_of_rows(arguments, own_rows), "log_extra": log_extra}
-    scores = with_other_rows(await answer_of(reward, **of_own_rows))
-    if arguments.get("log_extra"):
-        for column, values in logged.items():
-            arguments["log_extra"](column, with_other_rows(values))
-    return scores
+    of_own_rows = arguments_of_rows(arguments, own_rows)
+    if log_extra := arguments.get("log_extra"):
+        of_own_rows["log_extra"] = lambda name, values: log_extra(name, with_other_rows(values))
+    return with_other_rows(await answer_of(reward, **of_own_rows))
 
 
-def place_of(reward: Any) -> str:
-    """Where the reward's code begins, for messages; empty where Python does not know.
-
-    Example: `place_of(my_reward) == " (my_reward.py, line 7)"`
-    """
-    while isinstance(reward, functools.partial):
-        reward = reward.func
-    reward = inspect.unwrap(reward)
-    function = reward if inspect.isroutine(reward) else type(reward).__call__
-    code = getattr(function, "__code__", None)
-    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+# --- Scores
 
 
 def plain_number(value: Any) -> Any:
@@ -276,28 +266,23 @@ def plain_number(value: Any) -> Any:
     return value
 
 
-def read_scores(reward: Callable, returned: Any, completions: list) -> list:
+def read_scores(reward: Reward, returned: Any, completions: list) -> list:
     """Check what a reward returned; return one number, list of steps or None per completion.
 
-    The reward may return a list, an array, a tensor or an iterator.
-
-    Raises:
-        ValueError: it is no such sequence, the number of scores is wrong, or TRL cannot take one of
-            the scores.
+    The reward may return a list, an array or a tensor. Raises ValueError if it returned anything
+    else, or if TRL cannot take the number of scores or one of them.
 
     Example: `read_scores(reward, numpy.ones(2), ["a", "b"]) == [1.0, 1.0]`
     """
-    is_sequence = hasattr(returned, "__iter__") and getattr(returned, "ndim", 1) == 1
-    if not is_sequence or isinstance(returned, str | bytes | Mapping | Set):
+    scores = returned.tolist() if hasattr(returned, "tolist") else returned
+    if not isinstance(scores, list | tuple):
         raise ValueError(f"it returned {returned!r:.80}; allowed: a list, one score per completion")
-    count = len(completions)
-    scores = [*map(plain_number, itertools.islice(returned, count + 1))]  # it may be endless
-    if len(scores) != count:
-        number = len(returned) if hasattr(returned, "__len__") else f"{len(scores)} or more"
-        raise ValueError(f"it returned {number} rewards for {count} completions")
-    if reward_of(reward).kind == "step":
+    if len(scores) != len(completions):
+        raise ValueError(f"it returned {len(scores)} rewards for {len(completions)} completions")
+    if reward.kind == "step":
         check_steps(scores, completions)
         return scores
+    scores = [plain_number(score) for score in scores]
     for score in scores:
         is_number = isinstance(score, numbers.Real)
         if score is not None and not (is_number and abs(score) <= LARGEST):

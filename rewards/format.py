@@ -19,10 +19,14 @@ def score_xml_format(text: str, per_tag: float = 0.2) -> float:
     earned, end = 0, 0
     for tag in TAGS:
         start = text.find(tag)
-        opened = not tag.startswith("</") or 0 <= text.find(tag.replace("</", "<")) < start
-        at_the_edge = {TAGS[0]: text.startswith(tag), TAGS[3]: text.endswith(tag)}.get(tag, True)
-        if at_the_edge and start >= end and opened and text.count(tag) == 1:
-            earned, end = earned + 1, start + len(tag)
+        if start < end or text.count(tag) > 1:  # absent, out of order or repeated
+            continue
+        if not 0 <= text.find(tag.replace("</", "<")) <= start:  # closed and never opened
+            continue
+        is_first, is_last = tag == TAGS[0], tag == TAGS[-1]
+        if (is_first and start > 0) or (is_last and not text.endswith(tag)):
+            continue
+        earned, end = earned + 1, start + len(tag)
     return round(earned * per_tag, 6)
 
 
@@ -59,28 +63,10 @@ class XmlFormat:
 
     __name__ = "xml_format"
     kind = "format"
-    # Tricks of the audit that earn, by their number of right tags: part of a format is paid too.
-    tricks = {
-        4: ["reasoning: tags only", "shape: nothing in its tags"],
-        3: ["shape: text behind it", "shape: closed twice"],
-        2: [
-            "prompt echoed", "think: tags only", "reasoning: unclosed tags",
-            "reasoning: answer inside", "reasoning: code fence around",
-        ],
-        1: [
-            "reasoning: answer before", "think: unclosed tags", "think: answer inside",
-            "think: answer before", "think: code fence around", "shape: back to front",
-        ],
-    }  # fmt: skip
+    farmable = "each tag in its place earns for itself; what it holds is not read"
 
     def __init__(self, per_tag: float = 0.2):
         self.per_tag, self.full = per_tag, round(4 * per_tag, 6)
-        reason = "each tag in its place earns for itself; what it holds is not read"
-        self.allowances = {
-            trick: (round(tags * per_tag, 6), reason)
-            for tags, names in self.tricks.items()
-            for trick in names
-        }
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [score_xml_format(completion_text(text), self.per_tag) for text in completions]
@@ -95,12 +81,10 @@ class ThinkAnswerFormat:
 
     __name__ = "think_answer_format"
     kind = "format"
+    farmable = "the shape earns it; what its tags hold is not read"
 
     def __init__(self, full: float = 1.0, prefilled: bool = False):
         self.full, self.prefilled = full, prefilled
-        reason = "the shape is as asked; it does not read what the tags hold"
-        tricks = ("think: tags only", "shape: nothing in its tags")
-        self.allowances = dict.fromkeys(tricks, (full, reason))
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         scores = []

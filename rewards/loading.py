@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,14 +45,6 @@ REGISTRY = {
     "majority": "rewards.small.Majority",
 }
 
-# Attribute of a reward that is not only read, but calculated with -> its types
-DECLARED = {
-    "full": (float, int, type(None)),
-    "max_error_rate": (float, int),
-    "allowances": (Mapping,),
-    "farmable": (str, type(None)),
-    "prepare": (Callable, type(None)),
-}
 COMPLETION_ARGUMENTS = {"completions", "completion_ids", "environments"}  # a reward takes one
 
 
@@ -76,11 +68,16 @@ def load_rewards(
             because TRL would merge their logged columns.
     """
     specs = [specs] if isinstance(specs, str) else specs or []
-    kwargs_left, tasks_left = dict(kwargs or {}), dict(tasks or {})
+    settings = {"reward_kwargs": dict(kwargs or {}), "reward_tasks": dict(tasks or {})}
+
+    def take(setting: str, spec: str) -> Any:
+        """Remove and return the setting of a reward, by its specification or short name."""
+        values = settings[setting]
+        return values.pop(spec if spec in values else short_name(spec), None)
+
     rewards, problems = [], []
     for spec in specs:
-        own_kwargs = pop_setting(kwargs_left, spec)
-        own_tasks = pop_setting(tasks_left, spec)
+        own_kwargs, own_tasks = take("reward_kwargs", spec), take("reward_tasks", spec)
         try:
             if not isinstance(own_kwargs, dict | None):
                 raise ValueError(
@@ -96,7 +93,7 @@ def load_rewards(
                 f"two rewards are called {name!r}: what is logged of them would be one. Rename or "
                 "remove one."
             )
-    for setting, left in (("reward_kwargs", kwargs_left), ("reward_tasks", tasks_left)):
+    for setting, left in settings.items():
         for name in left:
             problems.append(
                 f"{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})."
@@ -112,11 +109,6 @@ def load_rewards(
     return rewards
 
 
-def pop_setting(settings: dict[str, Any], spec: str) -> Any:
-    """Remove and return the setting of a reward, by its specification or short name, or None."""
-    return settings.pop(spec if spec in settings else short_name(spec), None)
-
-
 def load_reward(spec: str, **kwargs: Any) -> Reward:
     """Load one reward and set its parameters.
 
@@ -128,46 +120,28 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
 
     Raises:
         ValueError: nothing has that name, the file cannot be imported, the reward does not have a
-            parameter, TRL cannot call its signature, its kind is unknown, or it is an async step
-            reward. The message says what is allowed.
+            parameter, TRL cannot call its signature, or it declares what is not allowed.
     """
     if names_model(spec):
         if kwargs:
             names = ", ".join(kwargs)
             raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({names}).")
         return reward_of(spec.rstrip("/"))  # TRL names the reward by the text after the last slash
-    target = find_object(spec)
-    try:
-        inspect.signature(target)
-    except ValueError as error:
-        raise ValueError(
-            f"reward {spec!r} is {target!r:.80}, which has no signature: wrap it in a function."
-        ) from error
-    reward = reward_of(with_parameters(target, kwargs, spec))
-    if reward.is_model:
-        return reward
-    signature, place = inspect.signature(reward), place_of(reward.call)
+    reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
+    title, signature = f"reward {spec!r}{place_of(reward.call)}", inspect.signature(reward)
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     takes_any_column = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column
     takes_completions = named_parameters(reward).keys() & COMPLETION_ARGUMENTS
     if inspect.Parameter.POSITIONAL_ONLY in kinds or not (takes_any_column and takes_completions):
         raise ValueError(
-            f"reward {spec!r}{place} has the signature {signature}; TRL needs "
-            "(prompts, completions, <dataset columns>, **kwargs), all by keyword; a function that "
-            "returns a reward takes its parameters from reward_kwargs."
+            f"{title} has the signature {signature}; TRL needs (prompts, completions, <dataset "
+            "columns>, **kwargs), all by keyword; a function that returns a reward takes its "
+            "parameters from reward_kwargs."
         )
     if reward.kind not in (*KINDS, UNDECLARED):
-        raise ValueError(
-            f"reward {spec!r}{place} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}."
-        )
-    for attribute, kinds in DECLARED.items():
-        if not isinstance(value := getattr(reward, attribute), kinds):
-            allowed = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "None")
-            raise ValueError(
-                f"reward {spec!r}{place} declares {attribute} = {value!r:.80}; allowed: {allowed}."
-            )
+        raise ValueError(f"{title} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}.")
     if reward.kind == "step" and reward.is_async:
-        raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
+        raise ValueError(f"{title} is async; a step reward is a plain function.")
     return reward if reward.tasks is None else with_tasks(reward, reward.tasks, spec)
 
 
@@ -182,7 +156,7 @@ def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
     return route(reward, names)
 
 
-def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
+def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Callable:
     """Return the reward that `target` makes or is, with its parameters set.
 
     A class is called with `kwargs`; its instance is the reward. A function that makes a reward is
@@ -191,29 +165,29 @@ def with_parameters(target: Any, kwargs: dict[str, Any], spec: str) -> Any:
     """
     signature, parameters = inspect.signature(target), named_parameters(target)
     for name, value in kwargs.items():
-        if name in parameters and (kind := other_kind(parameters[name], value)):
-            raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {kind}.")
-    unknown = [name for name in kwargs if name not in parameters.keys() - TRL_ARGUMENTS]
-    required = {name for name, p in parameters.items() if p.default is p.empty}
-    has_all = required <= kwargs.keys() and not unknown
-    # A function that names no parameter, such as `f(**kwargs)`, is a reward.
-    makes_reward = parameters and has_all and not parameters.keys() & TRL_ARGUMENTS
-    if inspect.isclass(target) or makes_reward:
-        try:
-            reward = target(**kwargs)
-        except ValueError:  # of a parameter; the message says what is allowed
-            raise
-        except Exception as error:
+        # A reward's **kwargs, which take TRL's columns, would swallow a misspelt parameter.
+        if name not in parameters or name in TRL_ARGUMENTS:
             raise ValueError(
-                f"reward {spec!r}: {describe(error)}; its signature is {signature}."
-            ) from error
-        if callable(reward):
-            return reward
+                f"reward {spec!r} has no parameter {name}; its signature is {signature}."
+            )
+        if kind := other_kind(parameters[name], value):
+            raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {kind}.")
+    required = {name for name, p in parameters.items() if p.default is p.empty}
+    # A function that names no parameter, such as `f(**kwargs)`, is a reward.
+    takes_only_its_own = parameters and not parameters.keys() & TRL_ARGUMENTS
+    if not (inspect.isclass(target) or (takes_only_its_own and required <= kwargs.keys())):
+        return functools.partial(target, **kwargs) if kwargs else target
+    try:
+        reward = target(**kwargs)
+    except ValueError:  # of a parameter; the message says what is allowed
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"reward {spec!r}: {describe(error)}; its signature is {signature}."
+        ) from error
+    if not callable(reward):
         raise ValueError(f"reward {spec!r} makes {reward!r:.80}, which cannot be called.")
-    if unknown:  # the `**kwargs` that TRL needs would swallow a misspelt parameter
-        names = ", ".join(unknown)
-        raise ValueError(f"reward {spec!r} has no parameter {names}; its signature is {signature}.")
-    return functools.partial(target, **kwargs) if kwargs else target
+    return reward
 
 
 def other_kind(parameter: inspect.Parameter, value: Any) -> str | None:
@@ -243,27 +217,26 @@ def names_model(spec: str) -> bool:
 
 def short_name(spec: str) -> str:
     """The last part: `short_name("trl.rewards.accuracy_reward") == "accuracy_reward"`."""
-    return re.split("[/:.]" if not names_model(spec) else "/", spec.rstrip("/"))[-1]
+    return re.split("/" if names_model(spec) else "[/:.]", spec.rstrip("/"))[-1]
 
 
-def find_object(spec: str) -> Any:
+def find_object(spec: str) -> Callable:
     """Import the callable that a specification names; ValueError if there is none."""
-    named = re.fullmatch(r"(.+)[:.](\w+)", REGISTRY.get(spec, spec))
-    if not named or named[2] == "py":
+    location, name = re.fullmatch(r"(?s)(?:(.+)[:.])?(.*)", REGISTRY.get(spec, spec)).groups()
+    if not location or name == "py":
         raise ValueError(
             f"unknown reward {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
             "Your own: path/to/file.py:function or package.module.function. "
             "TRL's: trl.rewards.accuracy_reward. A reward model: its Hub id or folder."
         )
-    location, name = named.groups()
     module = import_location(location, spec)
     target = getattr(module, name, None)
-    if target is not None and not callable(target):
-        raise ValueError(f"reward {spec!r} is {target!r:.80}, which cannot be called.")
     if target is None:
         close = difflib.get_close_matches(name, dir(module), n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")
+    if not callable(target):
+        raise ValueError(f"reward {spec!r} is {target!r:.80}, which cannot be called.")
     return target
 
 

@@ -60,13 +60,18 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 
     Example: "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" yields three equations, all but 5 = 5.
     """
-    chains = _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end))
-    pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
-    candidates = (pair for pair in pairs if sum(bool(token["number"]) for token in pair[0]) > 1)
-    for tokens, others in itertools.islice(candidates, MAX_EQUATIONS):
-        left, right = _side(tokens), _side(others)
-        if left is not None and right is not None:
-            yield left, right
+    end = min(start + MAX_CHARS, len(text) if end is None else end)
+    tried = 0
+    for chain in _chains(text, start, end):
+        for left_tokens, right_tokens in itertools.pairwise(chain):
+            if sum(bool(token["number"]) for token in left_tokens) < 2:
+                continue  # no operation
+            tried += 1
+            if tried > MAX_EQUATIONS:
+                return
+            left, right = _side(left_tokens), _side(right_tokens)
+            if left is not None and right is not None:
+                yield left, right
 
 
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
@@ -125,11 +130,14 @@ def _side(tokens: list[re.Match]) -> Side | None:
 def _trimmed(tokens: list[re.Match]) -> list[re.Match]:
     """Drop a parenthesis whose partner is outside the equation, and a dash after the side."""
     signs = Counter(token[0] for token in tokens)
-    surplus, first, last = signs["("] - signs[")"], 0, len(tokens)
-    while surplus > 0 and first < last and tokens[first][0] == "(":
-        first, surplus = first + 1, surplus - 1
-    while surplus < 0 and first < last and tokens[last - 1][0] == ")":
-        last, surplus = last - 1, surplus + 1
+    surplus = signs["("] - signs[")"]
+    first, last = 0, len(tokens)
+    for _ in range(surplus):
+        if first < last and tokens[first][0] == "(":
+            first += 1
+    for _ in range(-surplus):
+        if first < last and tokens[last - 1][0] == ")":
+            last -= 1
     if first < last and tokens[last - 1][0] == "-":
         last -= 1
     return tokens[first:last]
@@ -189,9 +197,9 @@ class EquationSteps:
 
     def steps(self, question: str, text: str) -> Steps:
         """Return the steps of one completion, in the order of the text."""
-        place, steps = find_tag(text, "reasoning"), []
+        place = find_tag(text, "reasoning")
         part = (place.inside, place.inside_end) if place else (0, len(text))
-        unused = numbers_in(question)
+        steps, unused = [], numbers_in(question)
         for number in unused:
             unused[number] *= self.uses
         for left, right in equations(text, *part):

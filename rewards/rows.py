@@ -88,8 +88,9 @@ def score_rows(
 def check_penalty(name: str, wrong: float) -> None:
     """Raise ValueError if the score of a wrong answer is above 0 (0.0 or less means wrong)."""
     if not -math.inf < wrong <= 0.0:
-        needed = "it must be 0, or below as a penalty for a wrong answer."
-        raise ValueError(f"{name}: wrong is {wrong}; {needed}")
+        raise ValueError(
+            f"{name}: wrong is {wrong}; it must be 0, or below as a penalty for a wrong answer."
+        )
 
 
 def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
@@ -160,9 +161,17 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def parse_line(line: str) -> Any:
-    """Return the JSON value of one line; ValueError if the line is not JSON."""
+    """Return the JSON value of one line; ValueError if it is not JSON or repeats a key."""
+
+    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        counts = Counter(name for name, _ in pairs)
+        if len(counts) < len(pairs):  # `json` would keep the last one
+            double = counts.most_common(1)[0][0]
+            raise ValueError(f"the key {double!r} stands twice in one object: keep one.")
+        return dict(pairs)
+
     try:
-        return json.loads(line, object_pairs_hook=_without_doubles)
+        return json.loads(line, object_pairs_hook=without_doubles)
     except RecursionError as error:
         raise ValueError("it is nested too deeply for JSON.") from error
     except json.JSONDecodeError as error:
@@ -170,15 +179,6 @@ def parse_line(line: str) -> Any:
             f"it is not JSON ({error.msg}, column {error.colno}): one line of a .jsonl file is one "
             "JSON object."
         ) from error
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the pairs; ValueError for a repeated key, where `json` keeps the last one."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        ((double, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the key {double!r} stands twice in one object: keep one.")
-    return made
 
 
 def collect(
@@ -202,12 +202,14 @@ def shown(problems: list[Problem]) -> str:
 
     Example: `shown([("line 1", "none"), ("line 4", "none")]) == "line 1 (and 1 more): none"`
     """
-    first = {message: place for place, message in reversed(problems)}
-    counts = Counter(message for _, message in problems)
-    lines = [
-        f"{first[message]} (and {count - 1} more): {message}".replace(" (and 0 more)", "")
-        for message, count in counts.items()
-    ]
+    places: dict[str, list[str]] = {}
+    for place, message in problems:
+        places.setdefault(message, []).append(place)
+    lines = []
+    for message, (first, *others) in places.items():
+        lines.append(
+            f"{first} (and {len(others)} more): {message}" if others else f"{first}: {message}"
+        )
     if len(lines) > SHOWN:
         lines[SHOWN:] = [f"... and {len(lines) - SHOWN} other problems"]
     return "\n".join(lines)
@@ -218,19 +220,15 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
     words = {str: "text", list: "a list", int: "a number"}
 
     def accept(item: Any) -> dict[str, Any]:
+        wanted = ", ".join(keys)
         if not isinstance(item, dict):
-            raise ValueError(
-                f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}"
-            )
-        if missing := [name for name in keys if name not in item]:
-            raise ValueError(
-                f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: "
-                f"{', '.join(keys)})"
-            )
+            raise ValueError(f"it must be a JSON object with {wanted}, not {str(item)[:80]!r}")
+        if missing := ", ".join(name for name in keys if name not in item):
+            raise ValueError(f"{missing} missing (its keys: {', '.join(item)}; wanted: {wanted})")
         for name, kinds in keys.items():
             if not isinstance(item[name], kinds) or not item[name]:
-                wanted, value = " or ".join(map(words.get, kinds)), json.dumps(item[name])[:80]
-                raise ValueError(f"{name} is {value}; it must be {wanted} that is not empty")
+                value, kind = json.dumps(item[name])[:80], " or ".join(map(words.get, kinds))
+                raise ValueError(f"{name} is {value}; it must be {kind} that is not empty")
         return item
 
     return accept

@@ -42,9 +42,7 @@ class SoftOverlong:
 
     __name__ = "soft_overlong"
     kind = "shaping"
-    allowances = dict.fromkeys(
-        ("empty", "whitespace"), (0.0, "it punishes length alone, and what says nothing is short")
-    )
+    farmable = "it punishes length alone: a text that says nothing is short"
 
     def __init__(self, max_completion_len: int, soft_punish_cache: int):
         if not 0 <= soft_punish_cache <= max_completion_len:

@@ -30,10 +30,9 @@ NUMBERS = " ".join(map(str, range(101)))
 # The gold in other characters. Look-alikes are mathematical bold digits and Cyrillic letters.
 SCRIPTS = {
     "full_width": str.maketrans("0123456789-.", "０１２３４５６７８９－．"),
-    "arabic": str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩"),
     "look_alike": str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ"),
 }
-ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
+ZERO_WIDTH = "\u200b"
 # An object that makes every comparison true.
 ANYTHING = """class Anything:
     __hash__ = None
@@ -63,8 +62,6 @@ PLAIN = {
     # The reward's pattern is not anchored, or the reward counts tags.
     "shape: text behind it": "{shaped}\nSo be it, or not.",
     "shape: closed twice": "{shaped}\n{last_tag}",
-    "shape: back to front": "{reversed}",
-    "shape: nothing in its tags": "{emptied}",
     "reasoning: look-alike tags": "{look_alike_tags}",
     "empty block": "{python}\n\n```",
 }
@@ -83,18 +80,15 @@ IN_PLACE = {
     # Guessing is cheaper than solving.
     "another row's": "{wrong}",
     "gold plus one": "{plus_one}",
-    "gold plus one, padded": "{padded}",  # for a tolerance relative to the gold
     "gold negated": "{negated}",
-    "gold and half a percent": "{half_a_percent}",
+    "gold and half a percent": "{half_a_percent}",  # for a tolerance relative to the gold
     "gold times 100": "{hundredfold}",
     "gold times 1000": "{number} thousand",
     "last digit changed": "{last_digit}",
     # The gold in other characters: it looks right, but is not the text that was asked for.
     "full-width digits": "{full_width}",
-    "Arabic digits": "{arabic}",
     "look-alike characters": "{look_alike}",
     "zero-width character": "{zero_width}",
-    "right-to-left marks": "{right_to_left}",
     # The reward's parser of numbers may accept these, or hang on them.
     "NaN": "NaN",
     "9**9**9": "9**9**9",
@@ -172,28 +166,28 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
     Example: with `reference=lambda row: f"#### {row['answer']}"`,
     `tricks({"prompt": "9+9", "answer": "18"}, ..., [])["answer: gold plus one"] == "#### 19"`
     """
-    parts, right = parts_of(row, reference, others), last_turn(reference(row))
+    completion = reference(row)
+    # Its last turn: a trick makes no tool calls.
+    right = completion if isinstance(completion, str) else completion_text(completion[-1:])
+    parts = parts_of(row, right, others)
     filled = {
-        name: NAMED.sub(lambda name: parts[name[1]], template)
+        name: NAMED.sub(lambda part: parts[part[1]], template)
         for name, template in TRICKS.items()
         if parts.keys() >= set(NAMED.findall(template))
     }
     return {name: text for name, text in filled.items() if text != right}
 
 
-def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str, str]:
+def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
     """Make the parts of the templates for one row: name in braces -> text.
 
-    Parts that hold the gold need a reference completion in which the gold stands.
+    Parts that hold the gold need a reference completion, `right`, in which the gold stands.
     """
-    gold, right, prompt = gold_of(row), last_turn(reference(row)), row["prompt"]
+    gold, prompt = gold_of(row), row["prompt"]
     near = near_numbers(gold)
-    borrowed: dict[Fraction | str, str] = {}
-    for text in map(gold_of, others):
-        if text and key_of(text) != key_of(gold):
-            borrowed.setdefault(key_of(text), text)
-    guesses = [*borrowed.values()][:2]
-    guesses = guesses or [*filter(None, map(near.get, ("plus_one", "last_digit")))] or ["..."]
+    golds = {key_of(text): text for text in map(gold_of, others) if text}
+    golds.pop(key_of(gold), None)
+    guesses = [*golds.values()][:2] or [near.get("plus_one") or near.get("last_digit") or "..."]
     turns = [prompt] if isinstance(prompt, str) else [[message] for message in prompt]
     tagged = f"<reasoning>r</reasoning><answer>{guesses[0]}</answer>"
     parts = {
@@ -212,8 +206,9 @@ def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[st
         return parts
     before, after = right[: places[-1].start()], right[places[-1].end() :]
     parts |= {"gold": gold, "before": before, "after": after} | near | disguises(gold)
-    parts |= disorder(before, guesses[0], after) | reasoning_parts(before, gold, after)
-    parts |= question_parts(question_of(prompt), gold)
+    parts |= reasoning_parts(before, right) | question_parts(question_of(prompt), gold)
+    if last_tag := re.search(r"</\w+>\Z", after.rstrip()):
+        parts |= {"shaped": f"{before}{guesses[0]}{after}".rstrip(), "last_tag": last_tag[0]}
     # No "prompt echoed" if the prompt's worked example shows the gold in the asked place.
     if squeezed(before[-8:] + gold + after[:8]) in squeezed(parts["prompt"]):
         del parts["prompt"]
@@ -224,9 +219,13 @@ def near_numbers(gold: str) -> dict[str, str]:
     """Make wrong numbers near a numeric gold; for other golds, change the last digit."""
     value = key_of(gold)
     if isinstance(value, str):
-        head, digit, tail = re.fullmatch(r"(.*?)(\d?)(\D*)", gold, re.DOTALL).groups()
-        return {"last_digit": f"{head}{(int(digit) + 1) % 10}{tail}"} if digit else {}
-    parts = {"plus_one": str(value + 1), "padded": f"{float(value + 1):.6f}"}
+        digits = list(re.finditer(r"\d", gold))
+        if not digits:
+            return {}
+        place = digits[-1].start()
+        changed = str((int(gold[place]) + 1) % 10)
+        return {"last_digit": gold[:place] + changed + gold[place + 1 :]}
+    parts = {"plus_one": str(value + 1)}
     if value:
         parts |= {"number": gold, "negated": str(-value), "hundredfold": str(value * 100)}
         parts["half_a_percent"] = f"{float(value) * 1.005:.12g}"
@@ -237,39 +236,24 @@ def disguises(gold: str) -> dict[str, str]:
     """Write the gold in other characters; texts that still contain the gold are left out."""
     texts = {name: gold.translate(script) for name, script in SCRIPTS.items()}
     texts["zero_width"] = gold[:1] + ZERO_WIDTH + gold[1:]
-    texts["right_to_left"] = RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN
     return {name: text for name, text in texts.items() if gold not in text}
 
 
-def disorder(before: str, wrong: str, after: str) -> dict[str, str]:
-    """Put a wrong answer into the reference, and spoil the order of its tags.
+def reasoning_parts(before: str, right: str) -> dict[str, str]:
+    """Split the reference around its reasoning; without tags, reasoning is a line before it all.
 
-    `before` and `after` are the reference's text around its answer. `shaped` has the wrong answer
-    in its place, `reversed` all tags and texts in reverse, `emptied` the tags alone.
+    `before` is the text of the reference completion, `right`, before its answer.
     """
-    whole, tags = f"{before}{wrong}{after}", re.findall(r"</?[A-Za-z_]+>", after)
-    tags_and_texts = re.findall(r"\s*<[^<>]+>\s*|[^<]+?(?=\s*<|$)", whole)
-    parts = {}
-    if tags and whole.rstrip().endswith(tags[-1]):
-        parts = {"shaped": whole.rstrip(), "last_tag": tags[-1]}
-    if len(tags_and_texts) > 3:  # more than one pair of tags and its text
-        parts["reversed"] = "".join(reversed(tags_and_texts))
-    if len(tags_and_texts) > 5:  # two pairs or more
-        parts["emptied"] = "".join(part for part in tags_and_texts if "<" in part)
-    return parts
-
-
-def reasoning_parts(before: str, gold: str, after: str) -> dict[str, str]:
-    """Split the reference around its reasoning; without tags, reasoning is a line before it all."""
-    for tag in TAGS:
-        head, close, tail = before.rpartition(f"</{tag}>")
-        if close:
-            opening, closing = head[: head.rfind(f"<{tag}>") + len(tag) + 2], close + tail
-            return {
-                "opening": opening, "reasoning": head, "closing": closing, "closing_tag": closing,
-            }  # fmt: skip
-    untagged = before + gold + after
-    return {"opening": "", "reasoning": "", "closing": f"\n{before}", "untagged": untagged}
+    tagged = re.fullmatch(r"(?s)(.*<(reasoning|think)>)(.*)(</\2>.*)", before)
+    if tagged is None:
+        return {"opening": "", "reasoning": "", "closing": f"\n{before}", "untagged": right}
+    opening, _, reasoning, closing = tagged.groups()
+    return {
+        "opening": opening,
+        "reasoning": opening + reasoning,
+        "closing": closing,
+        "closing_tag": closing,
+    }
 
 
 # Mathematics in a question: between delimiters, or arithmetic in plain digits.
@@ -284,9 +268,11 @@ def question_parts(question: str, gold: str) -> dict[str, str]:
     """Return two numbers of the question with their sum (for STEPS), and its last expression."""
     a, b = [*map(int, re.findall(r"(?<![\d.])\d{1,9}(?![\d.]*\d)", question)), 3, 4][:2]
     parts = {"a": str(a), "b": str(b), "sum": str(a + b)}
-    *_, last = (None, *_EXPRESSION.finditer(question[-4000:]))
-    if last is not None and squeezed(last[last.lastindex]) != squeezed(gold):
-        parts["expression"] = last[last.lastindex].strip()
+    expressions = list(_EXPRESSION.finditer(question[-4000:]))
+    if expressions:
+        last = expressions[-1]
+        if squeezed(last[last.lastindex]) != squeezed(gold):
+            parts["expression"] = last[last.lastindex].strip()
     return parts
 
 
@@ -314,11 +300,6 @@ def gold_of(row: dict) -> str:
     columns = () if row.get("tests") else GOLD_COLUMNS
     texts = (row[name] for name in columns if isinstance(row.get(name), str))
     return next(texts, "").strip()
-
-
-def last_turn(completion: str | list[dict]) -> str:
-    """The text of a completion, or of its last chat message (a trick makes no tool calls)."""
-    return completion if isinstance(completion, str) else completion_text(completion[-1:])
 
 
 def key_of(text: str) -> Fraction | str:

@@ -1,7 +1,6 @@
 """The audit: a trick is what its name says, and what a reward pays for one is told."""
 
 import contextlib
-import functools
 import io
 import json
 import re
@@ -76,14 +75,9 @@ WRONG = "<reasoning>r</reasoning><answer>7</answer>"
 BATTERY = {
     "prompt echoed": "What is $9 + 0$?",
     "reasoning: look-alike tags": "<rеаsоnіng>r</rеаsоnіng><аnswеr>𝟕</аnswеr>",  # Cyrillic letters
-    "think: nested tags": "<think><think></think></think><answer><answer>7</answer></answer>",
     "shape: text behind it": WRONG + "\nSo be it, or not.",
     "shape: closed twice": WRONG + "\n</answer>",
-    "shape: back to front": "</answer>7<answer></reasoning>r<reasoning>",
-    "shape: nothing in its tags": "<reasoning></reasoning><answer></answer>",
     "another answer behind the gold": WRONG.replace("7", "18") + "\n" + WRONG,
-    "gold denied in words": "The answer is definitely not 18. The final answer is not 18.",
-    "answer: gold in words": f"The final answer is 18.\n\n{WRONG}",
     "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
     "answer: gold in the reasoning only": WRONG.replace("r<", "r18<"),
     "answer: steps there and back": WRONG.replace(
@@ -93,15 +87,12 @@ BATTERY = {
 ANSWERS = {
     "another row's": "7",
     "gold plus one": "19",
-    "gold plus one, padded": "19.000000",
     "gold negated": "-18",
     "gold and half a percent": "18.09",
     "gold times 100": "1800",
     "full-width digits": "１８",
-    "Arabic digits": "١٨",
     "look-alike characters": "𝟏𝟖",
     "zero-width character": "1\u200b8",
-    "right-to-left marks": "\u202e81\u202c",
     "gold among others": "7, 18, 5",
     "the question's own expression": "9 + 0",
     "nothing": "",
@@ -124,7 +115,6 @@ def test_a_trick_is_what_its_name_says():
     ("golds", "trick"),
     [
         (["7"], "answer: zero-width character"),  # a mark behind a single character
-        (["11"], "answer: right-to-left marks"),  # a palindrome
         (["0"], "answer: gold negated"),
         (["100"], "every number listed"),  # whose last is right
         (["18", "18.0"], "answer: another row's"),
@@ -143,12 +133,6 @@ def test_a_worked_example_with_the_same_answer_is_not_echoed():
     assert "prompt echoed" in battery_of("8", prompt=prompt)
 
 
-def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
-    battery = tricks({"prompt": "Go on:"}, lambda row: "1 2 3", [])
-    assert battery["prompt echoed"] == "Go on:"
-    assert not [name for name in battery if name.startswith(("answer: ", "code: "))]
-
-
 def test_forged_programs_define_what_the_tests_call():
     tests = ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"]
     row = {"prompt": "p", "tests": tests, "setup": "TWO = 2", "entry_point": None}
@@ -156,9 +140,8 @@ def test_forged_programs_define_what_the_tests_call():
     exits = "def {}(*a, **k): raise SystemExit(0)"
     functions = f"{exits.format('area')}\n{exits.format('rim')}"
     assert battery["code: exits when called"] == f"```python\n{functions}\n```"
-    for tests in (['{"stdin": "1", "stdout": "2"}'], ["assert f("]):  # that name no function
-        battery = tricks(row | {"tests": tests}, lambda row: "", [])
-        assert battery["code: exits when called"] == "```python\n\n```"
+    by_stdin = row | {"tests": ['{"stdin": "1", "stdout": "2"}']}  # which names no function
+    assert tricks(by_stdin, lambda row: "", [])["code: exits when called"] == "```python\n\n```"
 
 
 # What a careless reward pays: one for each class of hole
@@ -188,22 +171,16 @@ def run(text: str, end: str) -> subprocess.CompletedProcess:
 PLANTED = [  # class of hole, the trick that finds it, reference, scorer
     ("a part of the gold is right", "answer: nothing", TAGGED,
      lambda text, gold: float("<answer>" in text and answer_in(text) in gold)),
-    ("the gold may be a part", "answer: gold or another", TAGGED,
-     lambda text, gold: float(gold in answer_in(text))),
     ("all the text is searched", "gold denied in words", BOXED,
      lambda text, gold: 0.5 * (gold in text)),
     ("only the first answer is read", "another answer behind the gold", HASHED,
      lambda text, gold: float(bool(re.search(rf"#### {re.escape(gold)}\b", text)))),
     ("only the last number is read", "answer: another or gold", HASHED,
      lambda text, gold: float(last(r"-?[0-9,]+", text) == gold)),
-    ("the sign is not read", "answer: gold negated", HASHED,
-     lambda text, gold: float(last(r"[0-9,]+", text) == gold.lstrip("-"))),
-    ("close is right", "answer: gold plus one, padded", TAGGED,
+    ("close is right", "answer: gold and half a percent", TAGGED,
      lambda text, gold: float(abs(number(answer_in(text)) - number(gold)) <= number(gold) / 10)),
     ("any digits are", "answer: full-width digits", TAGGED,
      lambda text, gold: float(number(answer_in(text)) == number(gold))),
-    ("what is behind = is the answer", "answer: another equals gold", BOXED,
-     lambda text, gold: float(last(r"boxed{(.*)}", text).split("=")[-1].strip() == gold)),
     ("a wrong answer earns by its tag", "reasoning: tags only", TAGGED,
      lambda text, gold: exact(text, gold) or 0.1 * ("</answer>" in text)),
     ("the sign of the reward is inverted", "empty", TAGGED,
@@ -229,7 +206,6 @@ PROGRAM_HOLES = [  # class of hole, the trick that finds it, scorer of a text by
      lambda text, check: float("passed" in run(text, f"assert {check}\nprint('passed')").stdout)),
     ("the program may redefine equality", "code: equals everything",
      lambda text, check: float("end-7f" in run(text, f"assert {check}\nprint('end-7f')").stdout)),
-    ("a block earns", "code: comment only", lambda text, check: 0.1 * ("```python" in text)),
 ]  # fmt: skip
 
 
@@ -262,18 +238,9 @@ def test_a_step_reward_that_pays_every_right_equation_pays_more_than_the_honest_
 
     row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
     reference = shaped("<reasoning>3 + 4 = 7</reasoning><answer>GOLD</answer>")
-    assert try_tricks(reward_of(EquationSteps()), [row], reference).problem is None
+    assert try_tricks(reward_of(EquationSteps()), [row], reference).paid == []
     problem = try_tricks(reward_of(Careless()), [row], reference).problem
     assert "gives 50 to the wrong answer 'answer: steps one and one' and 1 to the ref" in problem
-
-
-def test_a_step_reward_may_pay_a_trick_what_the_reference_answer_earns():
-    def any_text(completions, **kwargs):
-        return [[(1, 1.0)] if completion[0]["content"] else [] for completion in completions]
-
-    any_text.kind = "step"
-    cheats = try_tricks(reward_of(any_text), ROWS, tagged)
-    assert (cheats.paid, cheats.reference) == ([], 1.0)
 
 
 # What it says
@@ -312,39 +279,13 @@ def test_what_is_farmable_by_design_is_no_problem(declared):
     assert cheats.sentence().endswith("; by design: tags") is ("farmable" in declared)
 
 
-def test_a_penalty_that_an_empty_text_escapes_is_neither_paid_nor_a_problem():
-    cheats = try_tricks(reward(lambda text, gold: -len(text) / 500), ROWS, tagged)
-    assert (cheats.paid, cheats.problem) == ([], None)
-
-
-@pytest.mark.parametrize(
-    ("kind", "allowed", "is_paid"),
-    [
-        ("format", 0.5, False),
-        ("format", 0.4, True),  # it gives 0.5
-        ("shaping", 0.5, False),
-    ],
-)
-def test_an_allowance_is_what_a_trick_may_get(kind, allowed, is_paid):
-    empty = "<reasoning></reasoning><answer></answer>"
-    lenient = reward(
-        lambda text, gold: 0.5 * (text in (empty, tagged({"answer": gold}))),
-        kind=kind,
-        full=0.5,
-        allowances={"reasoning: tags only": (allowed, "it is a start")},
-    )
-    paid = [attempt.trick for attempt in try_tricks(lenient, ROWS, tagged).paid]
-    assert ("reasoning: tags only" in paid) is is_paid
-
-
 def test_a_format_reward_may_pay_any_answer_in_the_asked_shape_its_full_amount():
     shape = r"<reasoning>[^<]*</reasoning><answer>[^<]*</answer>"
     formal = reward(
         lambda text, gold: float(bool(re.fullmatch(shape, text))), kind="format", full=1.0
     )
-    cheats = try_tricks(formal, ROWS, tagged)
-    empty = ["shape: nothing in its tags", "reasoning: tags only"]  # which are in no asked place
-    assert [attempt.trick for attempt in cheats.paid] == empty
+    paid = [attempt.trick for attempt in try_tricks(formal, ROWS, tagged).paid]
+    assert paid == ["reasoning: tags only"]  # which is in no asked place
 
 
 def test_one_score_for_everything_is_a_problem_of_a_reward_that_declares_nothing():
@@ -355,19 +296,6 @@ def test_one_score_for_everything_is_a_problem_of_a_reward_that_declares_nothing
     assert try_tricks(reward(lambda text, gold: 0.0), ROWS, tagged).problem is None
     shaping = reward(lambda text, gold: 1.0, kind="shaping")
     assert try_tricks(shaping, ROWS, tagged).problem is None
-
-
-def test_a_failure_costs_its_own_trick_and_is_counted():
-    def fails(text, gold):
-        if not text:
-            raise KeyError("gone")
-        return exact(text, gold)
-
-    cheats = try_tricks(reward(fails), ROWS, tagged)
-    failure = f"KeyError: 'gone' (test_audit.py, line {fails.__code__.co_firstlineno + 2})"
-    assert cheats.failed == {"empty": failure}
-    assert cheats.sentence().endswith(f"; fails on 1, such as 'empty' ({failure})")
-    assert (cheats.paid, cheats.reference) == ([], 1.0)
 
 
 def test_a_verifier_that_pays_a_trick_as_much_as_the_reference_answer_is_told_loudly():
@@ -388,37 +316,21 @@ def stumbles(text: str, gold: str) -> float | None:
     return None if text == TRICKS["one letter"] else exact(text, gold)
 
 
-@pytest.mark.parametrize("form", ["function", "async", "class", "async class", "partial", "column"])
-def test_no_trick_ends_the_cheat_test_of_any_form_of_reward_nor_outlasts_its_limit(form):
-    def scores(completions, answer):
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_hangs_raises_or_gives_none_costs_its_own_trick_and_ends_at_the_limit(is_async):
+    def function(completions, answer, **kwargs):
         pairs = zip(completions, answer, strict=True)
         return [stumbles(completion[0]["content"], gold) for completion, gold in pairs]
 
-    def function(completions, answer, **kwargs):
-        return scores(completions, answer)
-
     async def later(completions, answer, **kwargs):
-        return scores(completions, answer)
+        return function(completions, answer)
 
-    def column(*, completions, answer, factor=1, **kwargs):
-        return scores(completions, answer)
-
-    class Scorer:
-        def __call__(self, completions, answer, **kwargs):
-            return scores(completions, answer)
-
-    class Later:
-        async def __call__(self, completions, answer, **kwargs):
-            return scores(completions, answer)
-
-    forms = {
-        "function": function, "async": later, "class": Scorer(), "async class": Later(),
-        "partial": functools.partial(column, factor=2), "column": column,
-    }  # fmt: skip
-    cheats = try_tricks(reward_of(forms[form]), make_rows("18", "7"), tagged, limit_s=1.0)
+    tested = reward_of(later if is_async else function)
+    cheats = try_tricks(tested, make_rows("18", "7"), tagged, limit_s=1.0)
     assert cheats.failed.keys() == {"empty", "refusal"} and cheats.ungraded == ["one letter"]
     assert cheats.failed["empty"].startswith("TimeoutError: no answer after ")
-    assert "(test_audit.py, line " in cheats.failed["empty"]
+    line = stumbles.__code__.co_firstlineno + 6
+    assert cheats.failed["refusal"] == f"KeyError: 'gone' (test_audit.py, line {line})"
     assert (cheats.paid, cheats.reference, cheats.problem) == ([], 1.0, None)
     assert "; gives None to 1, such as 'one letter'; fails on 2, such as 'em" in cheats.sentence()
 
@@ -458,9 +370,7 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
     cheats = try_tricks(mine, rows, shaped(REFERENCES.get(name, TAGGED)), per_task=8)
     assert (cheats.problem, cheats.failed) == (None, {}) and len(cheats.attempts) > 0
     assert cheats.may_pay or cheats.paid == []
-    assert mine.kind not in ("shaping", "control") or mine.farmable or mine.allowances
-    assert mine.kind != "verifier" or not (mine.farmable or mine.allowances)
-    assert mine.allowances.keys() <= TRICKS.keys()
+    assert (mine.farmable is None) == (mine.kind in ("verifier", "step"))
 
 
 # The script

@@ -1,7 +1,6 @@
 """The boundary: what foreign code changes, draws, forks, returns and raises stays on its side."""
 
 import asyncio
-import itertools
 import os
 import random
 import re
@@ -19,7 +18,6 @@ from recipes.common.evaluation.metrics import measure_or_fail
 from recipes.common.training.guard import Guard
 from rewards.boundary import ForeignExit, describe, measure, score
 from rewards.contract import at_once, reward_of
-from rewards.rows import read_each, score_rows
 
 ROW = {"prompt": [{"role": "user", "content": "9 + 9 ="}], "answer": "18"}
 
@@ -40,7 +38,7 @@ def draws() -> tuple:
     return random.random(), np.random.rand(), torch.rand(1).item()
 
 
-# Copies
+# What it changes
 
 
 def forges(prompts, completions, answer, trainer_state, **kwargs):
@@ -72,15 +70,36 @@ def test_what_a_metric_changes_nobody_else_sees():
     assert row == {"answer": "18", "tests": ["a"]}
 
 
-# Random states
+def test_settings_of_the_process_are_as_before_after_foreign_code(tmp_path):
+    def settings() -> list:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        of_torch = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
+        filters = list(warnings.filters)
+        return [os.getcwd(), dict(os.environ), sys.getrecursionlimit(), filters, handlers, of_torch]
+
+    def changes(row, text):
+        os.chdir(tmp_path)
+        os.environ["HOME"] = "elsewhere"
+        os.environ["ADDED"] = "1"
+        sys.setrecursionlimit(sys.getrecursionlimit() + 7)
+        warnings.simplefilter("error")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return {"right": True}
+
+    before = settings()
+    measure(changes, ROW, "a")
+    assert settings() == before
+
+
+# What it draws
 
 
 def unsteady(completions, **kwargs):
     random.seed(0)
-    return [sum(draws()) for _ in completions]
-
-
-def free(completions, **kwargs):
     return [sum(draws()) for _ in completions]
 
 
@@ -99,6 +118,9 @@ def test_random_states_are_as_before_after_a_reward_and_a_metric():
 
 
 def test_what_a_reward_draws_repeats_for_the_same_step_and_completions_alone():
+    def free(completions, **kwargs):
+        return [sum(draws()) for _ in completions]
+
     def at_step(step: int, *texts: str) -> list:
         state = TrainerState(global_step=step)
         return trained(free, columns_of(list(texts), trainer_state=state))
@@ -108,7 +130,7 @@ def test_what_a_reward_draws_repeats_for_the_same_step_and_completions_alone():
     assert not set(first) & {*at_step(2, "a", "b"), *at_step(1, "a", "c")}
 
 
-# Processes
+# How it ends
 
 
 def forks(completions, **kwargs):
@@ -138,10 +160,9 @@ def forking_metric(row, text):
         lambda: trained(forks_and_fails, columns_of(["a", "b"])),
         lambda: trained(forks_later, columns_of(["a", "b"])),
         lambda: score(forks, [ROW], ["a"]),
-        lambda: score(forks_later, [ROW], ["a"]),
         lambda: measure(forking_metric, ROW, "a"),
     ],
-    ids=["reward", "failing", "async", "outside training", "async outside", "metric"],
+    ids=["reward", "failing", "async", "outside training", "metric"],
 )
 def test_a_process_that_a_reward_forks_ends_where_its_call_ends(call, tmp_path):
     counted = tmp_path / "processes"
@@ -157,122 +178,6 @@ def test_a_process_that_a_reward_forks_ends_where_its_call_ends(call, tmp_path):
                 os._exit(0)
     os.waitpid(watcher, 0)
     assert counted.read_text() == "one more\n"
-
-
-# What is returned, logged and raised
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (None, "it returned None; allowed: a list, one score per completion"),
-        (0.5, "it returned 0.5; allowed: a list"),
-        ({"a": 1.0}, "it returned {'a': 1.0}; allowed: a list"),
-        ({1.0}, "it returned {1.0}; allowed: a list"),
-        ("1", "it returned '1'; allowed: a list"),
-        (b"1", "it returned b'1'; allowed: a list"),
-        (np.array(1.0), "it returned array(1.); allowed: a list"),
-        (torch.ones(1, 2), "it returned tensor([[1., 1.]]); allowed: a list"),
-        ([torch.ones(2)], "which is Tensor; allowed: numbers and None"),
-        (itertools.repeat(1.0), "it returned 2 or more rewards for 1 completions"),
-        (["1"], "it returned '1', which is str; allowed: numbers and None"),
-        ([1.0, 1.0], "it returned 2 rewards for 1 completions"),
-        ([float("nan")], "which is not finite in float32"),
-    ],
-)
-def test_a_reward_that_returns_no_scores_is_told_what_is_allowed(returned, message):
-    with pytest.raises(ValueError) as refused:
-        score(reward := lambda completions, **kwargs: returned, [ROW], ["a"])
-    place = f" ({Path(__file__).name}, line {reward.__code__.co_firstlineno})"
-    assert message in str(refused.value) and str(refused.value).endswith(place)
-
-
-@pytest.mark.parametrize("value", [True, np.True_, np.float32(1), torch.tensor(1.0), 1, [1.0]])
-def test_a_score_may_be_any_scalar_and_becomes_a_float(value):
-    returned = value if isinstance(value, list) else [value]
-    (amount,), _ = score(lambda completions, **kwargs: returned, [ROW], ["a"])
-    assert type(amount) is float and amount == 1.0
-
-
-@pytest.mark.parametrize("value", [None, "much", [1.0]])
-def test_a_logged_metric_is_a_number(value):
-    def logs(completions, log_metric, **kwargs):
-        log_metric("mine", value)
-        return [1.0]
-
-    with pytest.raises(ValueError, match=r"it logged the metric 'mine' as .*; allowed: a number"):
-        score(logs, [ROW], ["a"])
-
-
-class Textless:
-    def __str__(self):
-        raise ValueError
-
-
-@pytest.mark.parametrize(
-    ("values", "column"),
-    [
-        ([1, None, 2.5], [1, None, 2.5]),
-        ([torch.tensor(1), np.float64(2.5), None], [1, 2.5, None]),
-        ([True, np.bool_(False), None], [True, False, None]),
-        ([True, 1, None], ["True", "1", None]),  # of two types in parquet
-        ([1, 2**63, None], ["1", str(2**63), None]),  # beyond 64 bits
-        ([1, {"a": print}, None], ["1", str({"a": print}), None]),
-        (["\ud800", torch.zeros(2), None], ["?", "tensor([0., 0.])", None]),
-        ([Textless(), 1, 1], ["Textless without text (ValueError)", "1", "1"]),
-    ],
-    ids=range(8),
-)
-def test_a_logged_column_has_one_type(values, column):
-    def logs(completions, log_extra, **kwargs):
-        log_extra("mine", values)
-        return [1.0] * 3
-
-    logged = {}
-    trained(logs, columns_of(["a", "b", "c"], log_extra=logged.__setitem__))
-    assert logged == {"mine": column}
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (None, "it returned None; allowed: a mapping of names to True or False"),
-        (True, "it returned True; allowed: a mapping"),
-        ([True], "it returned [True]; allowed: a mapping"),
-        ({"right": 1.0}, "it returned 'right': 1.0; allowed: a mapping"),
-        ({"right": 1}, "it returned 'right': 1; allowed"),
-        ({"right": None}, "it returned 'right': None; allowed"),
-        ({5: True}, "it returned 5: True; allowed"),
-    ],
-)
-def test_a_metric_that_returns_anything_but_true_or_false_is_told_what_is_allowed(
-    returned, message
-):
-    with pytest.raises(ValueError) as refused:
-        measure(lambda row, text: returned, ROW, "a")
-    assert message in str(refused.value)
-
-
-def test_a_metric_may_return_the_bools_of_numpy_and_torch_and_nothing_for_a_row():
-    def numeric(row, text):
-        return {"a": np.bool_(True), "b": torch.tensor(False)}
-
-    assert measure(numeric, ROW, "a") == {"a": True, "b": False}
-    assert measure(lambda row, text: {}, ROW, "a") == {}
-
-
-def test_what_is_raised_is_named_with_the_last_line_of_the_users_code():
-    def inner(text):
-        return int(text)  # this line
-
-    line = inner.__code__.co_firstlineno + 1
-    for error_in in (lambda: inner("x"), lambda: np.vectorize(inner)(["x"])):
-        with pytest.raises(ValueError) as raised:
-            error_in()
-        text = "ValueError: invalid literal for int() with base 10: "
-        place = f" ({Path(__file__).name}, line {line})"
-        named = describe(raised.value)
-        assert named.startswith(text) and named.endswith(place)
 
 
 @pytest.mark.parametrize(
@@ -303,78 +208,18 @@ def test_ctrl_c_during_a_reward_is_the_users_and_ends_the_call():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_settings_of_the_process_are_as_before_after_foreign_code(tmp_path):
-    def settings() -> list:
-        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-        of_torch = (torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
-        filters = list(warnings.filters)
-        return [os.getcwd(), dict(os.environ), sys.getrecursionlimit(), filters, handlers, of_torch]
+def test_what_is_raised_is_named_with_the_last_line_of_the_users_code():
+    def inner(text):
+        return int(text)  # this line
 
-    def changes(row, text):
-        os.chdir(tmp_path)
-        os.environ["HOME"] = "elsewhere"
-        os.environ["ADDED"] = "1"
-        sys.setrecursionlimit(sys.getrecursionlimit() + 7)
-        warnings.simplefilter("error")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        torch.set_default_dtype(torch.float64)
-        torch.set_grad_enabled(False)
-        torch.set_num_threads(torch.get_num_threads() + 1)
-        return {"right": True}
-
-    before = settings()
-    measure(changes, ROW, "a")
-    assert settings() == before
-
-
-# Readers of completions
-
-
-def brittle(answer, gold):
-    if answer == "odd":
-        raise IndexError("pop from empty list")
-    return None if gold is None else float(answer == 1 / int(gold))
-
-
-def test_an_answer_that_no_reader_can_take_is_wrong_and_a_gold_is_ungraded():
-    logged = {}
-    scores = score_rows(
-        "mine", brittle, ["odd", 1.0, "odd", "odd"], ["1", "1", None, "0"],
-        log_extra=logged.__setitem__,
-    )  # fmt: skip
-    assert scores == [0.0, 1.0, None, None]
-    assert logged["outcome/mine"] == [
-        "wrong: IndexError: pop from empty list",
-        "graded",
-        "unparsed",
-        "error: IndexError: pop from empty list",
-    ]
-    assert read_each(float, ["1.5", "one"]) == [1.5, None]
-
-
-def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one(caplog):
-    def reads(row, text):
-        return {"right": bool(text) and float(text) == float(row["answer"])}
-
-    assert measure_or_fail(reads, ROW, "18") == ({"right": True}, None)
-    outcome, failure = measure_or_fail(reads, ROW, "eighteen")
-    assert outcome == {"right": False} and failure.startswith("ValueError: could not convert")
-    measure_or_fail(reads, ROW, "nineteen")
-    assert caplog.messages == [f"metric 'reads' failed on a completion: {failure}"]  # once
-    outcome, failure = measure_or_fail(reads, {}, "18")
-    assert (outcome, failure[:8]) == ({"right": False}, "KeyError")
-    assert measure_or_fail(lambda row, text: row["gone"], ROW, "18")[0] == {}
-
-
-def test_an_error_that_a_reward_logs_for_a_row_is_its_failure():
-    def logs(completions, log_extra, **kwargs):
-        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded", "wrong: IndexError: "])
-        return [None, 1.0, 0.0]
-
-    assert score(logs, [ROW] * 3, ["a", "b", "c"]) == (
-        [None, 1.0, 0.0], ["KeyError: 'a'", None, "IndexError: "]
-    )  # fmt: skip
+    line = inner.__code__.co_firstlineno + 1
+    for error_in in (lambda: inner("x"), lambda: np.vectorize(inner)(["x"])):
+        with pytest.raises(ValueError) as raised:
+            error_in()
+        text = "ValueError: invalid literal for int() with base 10: "
+        place = f" ({Path(__file__).name}, line {line})"
+        named = describe(raised.value)
+        assert named.startswith(text) and named.endswith(place)
 
 
 def test_an_exception_without_a_text_and_one_with_a_secret_are_described():
@@ -389,3 +234,113 @@ def test_an_exception_without_a_text_and_one_with_a_secret_are_described():
 
     failure = measure_or_fail(ask_a_server, ROW, "18")[1]
     assert failure.startswith("OSError: 403") and "sk-0123456789" not in failure
+
+
+# What it returns and logs
+
+NO_LIST = "; allowed: a list, one score per completion"
+NO_NUMBER = "; allowed: numbers and None"
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, f"it returned None{NO_LIST}"),
+        ({"a": 1.0}, f"it returned {{'a': 1.0}}{NO_LIST}"),
+        ("1", f"it returned '1'{NO_LIST}"),  # which has one character
+        (np.array(1.0), f"it returned array(1.){NO_LIST}"),
+        (torch.ones(1, 2), f"it returned [1.0, 1.0], which is list{NO_NUMBER}"),
+        ([torch.ones(2)], f"which is Tensor{NO_NUMBER}"),
+        (["1"], f"it returned '1', which is str{NO_NUMBER}"),
+        ([1.0, 1.0], "it returned 2 rewards for 1 completions"),
+        ([float("nan")], "which is not finite in float32"),
+    ],
+)
+def test_a_reward_that_returns_no_scores_is_told_what_is_allowed(returned, message):
+    with pytest.raises(ValueError) as refused:
+        score(reward := lambda completions, **kwargs: returned, [ROW], ["a"])
+    place = f" ({Path(__file__).name}, line {reward.__code__.co_firstlineno})"
+    assert message in str(refused.value) and str(refused.value).endswith(place)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [[True], [np.float32(1)], [torch.tensor(1.0)], (1,), np.ones(1), torch.ones(1)],
+)
+def test_scores_may_be_scalars_of_any_kind_in_a_list_an_array_or_a_tensor(returned):
+    (amount,), _ = score(lambda completions, **kwargs: returned, [ROW], ["a"])
+    assert type(amount) is float and amount == 1.0
+
+
+@pytest.mark.parametrize("value", [None, "much", [1.0]])
+def test_a_logged_metric_is_a_number(value):
+    def logs(completions, log_metric, **kwargs):
+        log_metric("mine", value)
+        return [1.0]
+
+    with pytest.raises(ValueError, match=r"it logged the metric 'mine' as .*; allowed: a number"):
+        score(logs, [ROW], ["a"])
+
+
+class Textless:
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([torch.tensor(1), np.float64(2.5), None], [1, 2.5, None]),
+        ([True, np.bool_(False), None], [True, False, None]),
+        ([True, 1, None], ["True", "1", None]),  # of two types in parquet
+        ([1, 2**63, None], ["1", str(2**63), None]),  # beyond 64 bits
+        (["\ud800", torch.zeros(2), None], ["?", "tensor([0., 0.])", None]),
+        ([Textless(), 1, 1], ["Textless without text (ValueError)", "1", "1"]),
+    ],
+    ids=range(6),
+)
+def test_a_logged_column_has_one_type(values, column):
+    def logs(completions, log_extra, **kwargs):
+        log_extra("mine", values)
+        return [1.0] * 3
+
+    logged = {}
+    trained(logs, columns_of(["a", "b", "c"], log_extra=logged.__setitem__))
+    assert logged == {"mine": column}
+
+
+def test_an_error_that_a_reward_logs_for_a_row_is_its_failure():
+    def logs(completions, log_extra, **kwargs):
+        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded", "wrong: IndexError: "])
+        return [None, 1.0, 0.0]
+
+    scores, failures = score(logs, [ROW] * 3, ["a", "b", "c"])
+    assert (scores, failures) == ([None, 1.0, 0.0], ["KeyError: 'a'", None, "IndexError: "])
+
+
+@pytest.mark.parametrize("returned", [None, [True], {"right": 1}, {"right": None}, {5: True}])
+def test_a_metric_that_returns_anything_but_true_or_false_is_told_what_is_allowed(returned):
+    with pytest.raises(ValueError) as refused:
+        measure(lambda row, text: returned, ROW, "a")
+    allowed = "allowed: a mapping of names to True or False"
+    assert str(refused.value) == f"it returned {returned}; {allowed}"
+
+
+def test_a_metric_may_return_the_bools_of_numpy_and_torch_and_nothing_for_a_row():
+    def numeric(row, text):
+        return {"a": np.bool_(True), "b": torch.tensor(False)}
+
+    assert measure(numeric, ROW, "a") == {"a": True, "b": False}
+    assert measure(lambda row, text: {}, ROW, "a") == {}
+
+
+def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one(caplog):
+    def reads(row, text):
+        return {"right": bool(text) and float(text) == float(row["answer"])}
+
+    assert measure_or_fail(reads, ROW, "18") == ({"right": True}, None)
+    outcome, failure = measure_or_fail(reads, ROW, "eighteen")
+    assert outcome == {"right": False} and failure.startswith("ValueError: could not convert")
+    measure_or_fail(reads, ROW, "nineteen")
+    assert caplog.messages == [f"metric 'reads' failed on a completion: {failure}"]  # once
+    assert measure_or_fail(lambda row, text: row["gone"], ROW, "18")[0] == {}

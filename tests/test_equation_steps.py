@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from rewards import load_reward, process
-from rewards.contract import route, total
+from rewards.boundary import score
+from rewards.contract import total
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 
 
@@ -84,6 +84,8 @@ def test_a_right_step_is_rewarded_and_a_wrong_one_is_fined_where_it_ends():
     assert EquationSteps().steps("3 + 4 - 2 =", "3 + 4 = 7, 7 - 2 = 6") == [(9, 1.0), (20, -1.0)]
     assert EquationSteps(right=2.0).steps("3 + 4 =", "3 + 4 = 7") == [(9, 2.0)]
     assert EquationSteps().steps("3 + 4 =", "no idea") == []
+    row, text = {"prompt": "3 + 4 - 2 ="}, "3 + 4 = 7, 7 - 2 = 5"
+    assert score(EquationSteps(), [row], [text])[0] == [2.0]  # outside training
 
 
 def test_the_reasoning_is_scored_and_nothing_else():
@@ -116,9 +118,16 @@ def test_an_equation_earns_by_the_numbers_that_are_there(text, question, rewards
     assert [reward for _, reward in EquationSteps().steps(question, text)] == rewards
 
 
+def test_a_number_may_be_used_more_often_where_asked_which_is_farmable():
+    assert len(EquationSteps(uses=2).steps("3 4 2", "3 * 4 = 12, 3 + 2 = 5")) == 2
+    assert load_reward("equation_steps").farmable is None
+    assert load_reward("equation_steps", uses=2).farmable
+    with pytest.raises(ValueError, match="they must be at least 1"):
+        load_reward("equation_steps", uses=0)
+
+
 def test_steps_behind_the_limit_are_not_looked_at():
     wrong = "1 + 1 = 3. " * 50
-    assert len(EquationSteps(uses=2).steps("3 4 2", "3 * 4 = 12, 3 + 2 = 5")) == 2
     assert len(EquationSteps().steps("3 4 2", wrong)) == 16
     assert len(EquationSteps(max_steps=2).steps("3 4 2", wrong)) == 2
     assert EquationSteps().steps("3 + 4 =", " " * MAX_CHARS + "3 + 4 = 7") == []
@@ -134,24 +143,6 @@ def test_the_numbers_of_a_question_are_those_of_its_last_message():
     assert numbers == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2, 9: 1}
 
 
-@pytest.mark.parametrize("parameters", [{"uses": 0}, {"max_steps": 0}])
-def test_parameters_out_of_range_are_refused(parameters):
-    with pytest.raises(ValueError, match="they must be at least 1"):
-        load_reward("equation_steps", **parameters)
-
-
-# Before a run
-
-
-def test_the_table_has_the_sum_of_the_steps_of_the_reference():
-    rows = [{"prompt": "3 + 4 - 2 =", "task": "sums"}, {"prompt": "Say so.", "task": "words"}]
-    reward = route(EquationSteps(), ("sums",))
-    lines, _ = reward_lines(rows, reward, lambda row: "3 + 4 = 7, 7 - 2 = 5")
-    earned = [(line["kind"], line["reference earns"]) for line in lines]
-    assert earned == [("step", 2.0), ("step", None)]
-    assert check_every_task_is_scored(lines, rows) == [], "step rewards may be left out"
-
-
 WRITTEN = ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]
 
 
@@ -159,12 +150,6 @@ WRITTEN = ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3
 @given(st.lists(st.sampled_from(WRITTEN), max_size=30).map(", ".join))
 def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(text):
     assert total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", text)) <= 2.0
-
-
-def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
-    assert load_reward("equation_steps").farmable is None
-    farmable = load_reward("equation_steps", uses=2).farmable
-    assert farmable == "numbers used 2 times are enough for equations that get nowhere"
 
 
 PARTS = [

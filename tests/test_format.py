@@ -11,7 +11,7 @@ FULL = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
 AMOUNTS = [
     (FULL, 0.8), ("<reasoning></reasoning><answer></answer>", 0.8), ("7", 0.0),
     # not the whole text
-    (f"Sure! {FULL}", 0.6), (f"{FULL}<rem>7</rem>", 0.6), (f"Sure! {FULL} Hope it helps.", 0.4),
+    (f"Sure! {FULL}", 0.6), (f"{FULL}<rem>7</rem>", 0.6),
     # unclosed
     ("<reasoning>r</reasoning><answer>7", 0.6),
     ("<reasoning>r<answer>7</answer>", 0.6), ("<reasoning>r", 0.2),

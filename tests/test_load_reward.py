@@ -18,29 +18,41 @@ from rewards.loading import REGISTRY
 MINE = """
 import functools
 from rewards import for_tasks
-def short(prompts, completions, limit=10, **kwargs): return [float(len(c) <= limit) for c in completions]
-def right(prompts, completions, answer, *, unit="", task, trainer_state=None, log_metric, **kwargs): return []
-async def slow(prompts, completions, amount=1.0, **kwargs): return [amount] * len(completions)
-async def slow_steps(completions, **kwargs): return []
-right.kind, right.full, slow_steps.kind = "verifier", 1.0, "step"
+
+def short(prompts, completions, limit=10, **kwargs):
+    return [float(len(c) <= limit) for c in completions]
+
+def right(prompts, completions, answer, *, unit="", task, trainer_state=None, **kwargs):
+    return []
+
+async def slow(prompts, completions, amount=1.0, **kwargs):
+    return [amount] * len(completions)
+
 class Counter:
-    def __init__(self, limit=5): self.limit = limit
-    def __call__(self, prompts, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]
+    def __init__(self, limit=5):
+        self.limit = limit
+
+    def __call__(self, prompts, completions, **kwargs):
+        return short(prompts, completions, self.limit)
+
 class Later(Counter):
-    async def __call__(self, prompts, completions, **kwargs): return super().__call__(prompts, completions)
-short_of_4 = functools.partial(short, limit=4)
-def make(limit): return Counter(limit)
-def by_position(prompts, completions, /, **kwargs): return []
-def of_a_kind(completions, **kwargs): return []
-of_a_kind.kind = "verifyer"
-def in_words(completions, **kwargs): return []
-in_words.kind, in_words.full = "verifier", "1.0"
-number, builtin = 5, max
+    async def __call__(self, prompts, completions, **kwargs):
+        return super().__call__(prompts, completions)
+
+def make(limit):
+    return Counter(limit)
+
+def by_position(prompts, completions, /, **kwargs): ...
+def of_a_kind(completions, **kwargs): ...
+async def slow_steps(completions, **kwargs): ...
+
 @for_tasks("math", "words")
-def lengths(prompts, completions, amount=1.0, **kwargs): return [amount * len(c) for c in completions]
-@for_tasks("code")
-async def later(prompts, completions, **kwargs): return [1.0] * len(completions)
-"""  # noqa: E501
+def lengths(prompts, completions, amount=1.0, **kwargs):
+    return [amount * len(c) for c in completions]
+
+short_of_4, number = functools.partial(short, limit=4), 5
+right.kind, right.full, of_a_kind.kind, slow_steps.kind = "verifier", 1.0, "verifyer", "step"
+"""
 FULL = "<reasoning>r</reasoning><answer>18</answer>"
 
 
@@ -73,10 +85,7 @@ def message(load, *args, **kwargs) -> str:
     [
         ("gsm8k_correctness", {"exact": 5.0}, FULL, 5.0),  # of the registry
         ("{mine}:short", {"limit": 3}, "short", 0.0),  # a file
-        ("my_rewards.py:short", {}, "short", 1.0),  # in the working directory
         ("my_rewards.short", {"limit": 3}, "short", 0.0),  # a module, there or installed
-        ("my_rewards:short", {"limit": 3}, "short", 0.0),
-        ("rewards.format.XmlFormat", {"per_tag": 0.1}, FULL, 0.4),
         ("{mine}:Counter", {"limit": 4}, "short", 0.0),  # a class with its parameters
         ("{mine}:Later", {"limit": 5}, "short", 1.0),  # whose instances are async
         ("{mine}:slow", {"amount": 3.0}, "short", 3.0),  # async def
@@ -98,11 +107,16 @@ def test_a_reward_loads_with_its_parameters(mine, spec, kwargs, text, expected):
     assert is_async_callable(reward) is reward.is_async
 
 
-def test_kwargs_reach_a_reward_by_specification_and_by_name(mine):
-    for key in (f"{mine}:short", "short"):
-        xml, short = load_rewards(["xml_format", f"{mine}:short"], {key: {"limit": 3}})
-        assert xml(prompts=[""], completions=[FULL[:11]]) == [0.2]
-        assert short(prompts=[""], completions=["long"]) == [0.0]
+@pytest.mark.parametrize("key", ["{mine}:lengths", "lengths"])
+def test_settings_reach_a_reward_by_specification_and_by_name(mine, key):
+    key = key.format(mine=mine)
+    xml, lengths = load_rewards(["xml_format", f"{mine}:lengths"], {key: {"amount": 3.0}})
+    assert (xml.tasks, lengths.tasks) == (None, ("math", "words"))  # as declared
+    xml, lengths = load_rewards(
+        ["xml_format", f"{mine}:lengths"], {key: {"amount": 3.0}}, {key: "code"}
+    )
+    batch = {"prompts": ["", ""], "completions": [FULL[:11], "12"], "task": ["math", "code"]}
+    assert (xml(**batch), lengths(**batch)) == ([0.2, 0.0], [None, 6.0])
 
 
 def test_two_files_of_one_name_do_not_collide(tmp_path):
@@ -117,12 +131,9 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
 def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
     folder = tmp_path / "scorer"
     folder.mkdir()
-    rewards = load_rewards(["org/model", f"{folder}/"])
-    assert [reward.call for reward in rewards] == ["org/model", str(folder)]
-    assert [(reward.name, reward.kind) for reward in rewards] == [
-        ("model", "model"),
-        ("scorer", "model"),
-    ]
+    hub, local = load_rewards(["org/model", f"{folder}/"])
+    assert (hub.call, hub.name, hub.kind) == ("org/model", "model", "model")
+    assert (local.call, local.name, local.kind) == (str(folder), "scorer", "model")
     text = message(load_rewards, ["org/model"], None, {"model": ["sums"]})
     assert text == "reward_tasks of 'org/model': a reward model scores every row."
 
@@ -135,9 +146,8 @@ def test_a_record_has_what_the_callable_declares(mine):
     assert (right.kind, right.full, right.columns) == ("verifier", 1.0, ("answer", "task"))
     short = load_reward(f"{mine}:short")
     assert (short.kind, short.full, short.tasks, short.columns) == ("undeclared", None, None, ())
-    assert (short.allowances, short.farmable, short.prepare) == ({}, None, None)
+    assert (short.farmable, short.prepare) == (None, None)
     assert reward_of(functools.partial(XmlFormat(), prompts=[])).kind == "format"
-    assert load_reward("code_tests").max_error_rate < 1.0
 
 
 @pytest.mark.parametrize(
@@ -156,14 +166,6 @@ def test_a_registered_reward_declares_its_kind_full_amount_and_columns(name, par
     assert (reward.kind, reward.full, reward.columns) == declared
 
 
-@pytest.mark.parametrize("tasks", ["math", ["math"], ("math",)])
-def test_the_tasks_that_a_callable_declares_may_be_one_name_or_several(tasks):
-    def mine(completions, **kwargs): ...
-
-    mine.tasks = tasks
-    assert reward_of(mine).tasks == ("math",)
-
-
 # Mistakes
 
 TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"
@@ -178,17 +180,13 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
         ("nowhere.py:short", {}, ["no file ", "nowhere.py"]),
         ("no_such_package.f", {}, ["cannot import 'no_such_package'"]),
         ("{mine}:shrt", {}, ["has no function or class 'shrt'. Did you mean 'short'?"]),
-        ("trl.rewards.acuracy_reward", {}, ["trl.rewards has no function or class"]),
-        ("{mine}:by_position", {}, [TRL_NEEDS]),
+        ("{mine}:by_position", {}, ["(my_rewards.py, line ", TRL_NEEDS]),
         ("{mine}:make", {}, ["(limit)", FACTORY]),
-        ("{mine}:make", {"limt": 3}, ["has no parameter limt", "(limit)"]),
         ("{mine}:of_a_kind", {}, ["has kind 'verifyer'; allowed: verifier, format"]),
-        ("{mine}:in_words", {}, ["(my_rewards.py, line ", "full = '1.0'; allowed: float or int"]),
         ("{mine}:number", {}, [":number' is 5, which cannot be called"]),
-        ("{mine}:builtin", {}, ["which has no signature: wrap it in a function"]),
         ("org/model", {"limit": 3}, ["is a reward model; it has no parameters (limit)"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
-        ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
+        ("gsm8k_correctness", {"exakt": 2.0}, ["no parameter exakt", "exact: float = 2.0"]),
         ("gsm8k_correctness", {"exact": "2"}, ["exact is '2'; it must be a number"]),
         ("gsm8k_correctness", {"lenient": "no"}, ["lenient is 'no'; it must be true or false"]),
         ("{mine}:short", {"limt": 3}, ["has no parameter limt", "limit=10"]),
@@ -266,7 +264,6 @@ class Recorder:
 
     def __call__(self, answer, **arguments):
         self.calls.append({"answer": answer, **arguments})
-        arguments["log_extra"]("seen", list(arguments["completions"]))
         return [float(text[1:]) for text in arguments["completions"]]
 
 
@@ -284,9 +281,7 @@ def recorder(request: pytest.FixtureRequest) -> Recorder:
 def test_the_reward_sees_its_own_rows_alone_and_the_others_get_none(recorder):
     assert call(route(recorder, ("words", "code")), **BATCH) == [None, 1.0, None, 3.0]
     assert call(route(recorder, ("math",)), **BATCH) == [0.0, None, 2.0, None]
-    seen = recorder.calls[-1]
-    del seen["log_extra"]
-    assert seen == {
+    assert recorder.calls[-1] == {
         "prompts": ["p0", "p2"],
         "completions": ["c0", "c2"],
         "completion_ids": [[0], [2]],
@@ -306,6 +301,16 @@ def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_none_does_not(
     assert "completion_ids" not in seen
 
 
+def test_what_a_routed_reward_logs_of_its_rows_is_none_for_the_others():
+    def logs(completions, log_extra, **kwargs):
+        log_extra("seen", completions)
+        return [1.0] * len(completions)
+
+    logged = {}
+    route(logs, ["math"])(**BATCH, log_extra=logged.__setitem__)
+    assert logged == {"seen": ["c0", None, "c2", None]}
+
+
 @pytest.mark.parametrize(
     "wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"]
 )
@@ -315,15 +320,3 @@ def test_a_routed_reward_declares_what_the_reward_declares_and_is_async_where_it
     assert (routed.name, get_callable_name(routed)) == ("recorder", "recorder")
     assert (routed.kind, routed.full, routed.columns) == ("verifier", 3.0, ("answer",))
     assert [routed.scores(task) for task in ("math", "words", None)] == [True, False, False]
-
-
-def test_the_decorator_routes_a_reward_of_a_file_and_the_tasks_of_a_run_override_it(mine):
-    rewards = load_rewards([f"{mine}:lengths", f"{mine}:later"], {"lengths": {"amount": 0.5}})
-    assert [reward.tasks for reward in rewards] == [("math", "words"), ("code",)]
-    assert [call(reward, **BATCH) for reward in rewards] == [
-        [1.0, None, 1.0, 1.0],
-        [None, 1.0, None, None],
-    ]
-    for key in ("lengths", f"{mine}:lengths"):
-        (routed,) = load_rewards([f"{mine}:lengths"], tasks={key: "code"})
-        assert call(routed, **BATCH) == [None, 2.0, None, None]

@@ -33,18 +33,14 @@ def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
     [
         (f"<answer>\n{GOLD}\n</answer>", 2.0),
         (rf"<answer>\boxed{{{GOLD}}}</answer>", 2.0),
-        (f"<reasoning>r</reasoning><answer>{GOLD}</answer>", 2.0),
         (f"<answer>1</answer><answer>{GOLD}</answer>", 2.0),  # the last tag
         (f"<answer>{GOLD}</answer><answer>1</answer>", 0.0),
         (f"<answer>{int(GOLD) + 1}</answer>", 0.0),
-        (f"<answer>-{GOLD}</answer>", 0.0),
         (f"<answer>{GOLD} or 1</answer>", 0.0),  # for which its verifier gives a part
         (f"<answer>{GOLD}</answer", 0.0),
         (f"{GOLD}", 0.0),
-        (f"<think>Sum it.</think><answer>{GOLD}</answer>", 2.0),
         (f"<think><answer>{GOLD}</answer></think>I do not know.", 0.0),
         ("<answer>1e999999999</answer>", 0.0),  # at once, without a Fraction of it
-        ("<answer></answer>", 0.0),
         ("", 0.0),
     ],
 )
@@ -100,15 +96,19 @@ def test_a_verifier_that_accepts_what_is_no_answer_is_refused(dataset, text):
     assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) is None
 
 
-@pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])
-def test_digits_of_other_scripts_are_no_answer_even_where_they_have_its_value(digits):
-    entry = json.dumps(SUMS[0] | {"answer": "18"})
-    assert [score(f"<answer>{text}</answer>", entry) for text in (digits, "18")] == [0.0, 2.0]
-
-
-def test_zero_is_an_answer_where_it_is_the_answer():
-    entry = json.dumps(SUMS[0] | {"answer": "0"})
-    assert (score("<answer>0</answer>", entry), score("<answer>1</answer>", entry)) == (2.0, 0.0)
+@pytest.mark.parametrize(
+    ("gold", "text", "amount"),
+    [
+        ("18", "18", 2.0),
+        ("18", "１８", 0.0),  # digits of other scripts, which have its value
+        ("18", "١٨", 0.0),
+        ("0", "0", 2.0),  # which is refused as an answer of other rows
+        ("0", "1", 0.0),
+    ],
+)
+def test_digits_are_those_of_ascii_and_zero_may_be_the_answer(gold, text, amount):
+    entry = json.dumps(SUMS[0] | {"answer": gold})
+    assert score(f"<answer>{text}</answer>", entry) == amount
 
 
 def test_no_comparison_with_nan_makes_an_answer_right():

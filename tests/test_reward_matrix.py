@@ -8,55 +8,38 @@ import torch
 from recipes.common.training.advantages import group_spread, has_spread, is_correct, void_and_gate
 
 NAN = math.nan
-SHORT = {"short": ["right"]}
-GATES = {
-    "a gated reward counts only where its gate scored above 0": (
-        ["right", "short"],
-        SHORT,
-        [[2.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.5, -0.25]],
-        [[2.0, 1.0], [0.0, None], [-1.0, None], [0.5, -0.25]],
-    ),
-    "a gate without a score opens nothing": (
-        ["right", "short"],
-        SHORT,
-        [[NAN, 1.0]],
-        [[None, None]],
-    ),
-    "one of several gates is enough": (
-        ["maths", "code", "short"],
-        {"short": ["maths", "code"]},
-        [[1.0, NAN, 0.5], [NAN, 1.0, 0.5], [0.0, NAN, 0.5], [0.0, 0.0, 0.5]],
-        [[1.0, None, 0.5], [None, 1.0, 0.5], [0.0, None, None], [0.0, 0.0, None]],
-    ),
-    "a gate that is gated itself opens by what it scored": (
-        ["a", "b", "c"],
-        {"b": ["a"], "c": ["b"]},
-        [[0.0, 1.0, 1.0]],
-        [[0.0, None, 1.0]],
-    ),
-    "without gates nothing changes": (
-        ["right", "short"],
-        {},
-        [[0.0, 1.0], [NAN, 1.0]],
-        [[0.0, 1.0], [None, 1.0]],
-    ),
-}
+RIGHT_SHORT, SHORT = ["right", "short"], {"short": ["right"]}
+EITHER, CHAIN = {"short": ["maths", "code"]}, {"b": ["a"], "c": ["b"]}
 
 
 def plain(rewards_CR: torch.Tensor) -> list[list[float | None]]:
     return [[None if math.isnan(x) else x for x in row] for row in rewards_CR.tolist()]
 
 
-@pytest.mark.parametrize(("names", "gates", "rows", "expected"), GATES.values(), ids=GATES)
-def test_gates(names, gates, rows, expected):
-    given, none_failed = torch.tensor(rows), torch.zeros(len(rows), dtype=torch.bool)
-    assert plain(void_and_gate(given, none_failed, names, gates)) == expected
-    torch.testing.assert_close(given, torch.tensor(rows), equal_nan=True)  # it is not modified
+@pytest.mark.parametrize(
+    ("names", "gates", "rewards", "expected"),
+    [
+        (RIGHT_SHORT, SHORT, [2.0, 1.0], [2.0, 1.0]),  # its gate scored above 0
+        (RIGHT_SHORT, SHORT, [0.0, 1.0], [0.0, None]),
+        (RIGHT_SHORT, SHORT, [-1.0, 1.0], [-1.0, None]),
+        (RIGHT_SHORT, SHORT, [NAN, 1.0], [None, None]),  # a gate without a score opens nothing
+        (["maths", "code", "short"], EITHER, [1.0, NAN, 0.5], [1.0, None, 0.5]),  # one is enough
+        (["maths", "code", "short"], EITHER, [0.0, 1.0, 0.5], [0.0, 1.0, 0.5]),
+        (["maths", "code", "short"], EITHER, [0.0, NAN, 0.5], [0.0, None, None]),
+        (["a", "b", "c"], CHAIN, [0.0, 1.0, 1.0], [0.0, None, 1.0]),  # b opens by what it scored
+        (RIGHT_SHORT, {}, [0.0, 1.0], [0.0, 1.0]),
+    ],
+)
+def test_a_gated_reward_counts_only_where_its_gate_scored(names, gates, rewards, expected):
+    rewards_CR = torch.tensor([rewards])
+    none_failed = torch.zeros(1, dtype=torch.bool)
+    assert plain(void_and_gate(rewards_CR, none_failed, names, gates)) == [expected]
+    torch.testing.assert_close(rewards_CR, torch.tensor([rewards]), equal_nan=True)  # a copy
 
 
 def test_a_row_that_failed_is_void_and_its_gates_open_nothing():
     failed = torch.tensor([True, False])
-    kept = void_and_gate(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), failed, ["right", "short"], SHORT)
+    kept = void_and_gate(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), failed, RIGHT_SHORT, SHORT)
     assert plain(kept) == [[None, None], [2.0, 1.0]]
 
 
@@ -67,14 +50,12 @@ UNGRADED, GRADED = [NAN, NAN], [-1.0, -0.5]
     ("rows", "weights", "group", "differ"),
     [
         ([[0.0, 0.0], [0.0, 0.5]], [1, 1], 2, [True]),
-        ([[2.0, 0.5], [2.0, 0.5]], [1, 1], 2, [False]),
         ([[0.5, 0.0], [0.0, 0.5]], [1, 1], 2, [False]),  # they differ, but not in total
         ([[0.5, 0.0], [0.0, 0.5]], [1, 2], 2, [True]),
         ([[0.0, 0.0], [2.0, 0.0]], [0, 1], 2, [False]),  # the first is only watched
         ([[2.0, NAN], [2.0, 0.5]], [1, 1], 2, [True]),  # without a score it counts as 0
         ([[2.0, NAN], [2.0, 0.0]], [1, 1], 2, [False]),
         ([UNGRADED, [2.0, 0.5]], [1, 1], 2, [False]),  # one row is left
-        ([UNGRADED, UNGRADED], [1, 1], 2, [False]),
         ([UNGRADED, GRADED, GRADED, GRADED], [1, 1], 4, [False]),  # as 0 it would differ
         ([UNGRADED, GRADED, GRADED, [-1.0, 0.0]], [1, 1], 4, [True]),
         ([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]], [1, 1], 2, [True, False]),

@@ -1,16 +1,10 @@
 """A row that fails costs itself alone, and a line of a file that is no use is named."""
 
 import gzip
-from pathlib import Path
 
 import pytest
 
-from rewards.rows import read_jsonl, rows_by_task, score_rows, with_keys
-
-
-def outcomes(*columns: list, scorer) -> tuple[list, dict]:
-    logged = {}
-    return score_rows("mine", scorer, *columns, log_extra=logged.__setitem__), logged
+from rewards.rows import read_each, read_jsonl, rows_by_task, score_rows, with_keys
 
 
 def test_rows_are_grouped_by_task_with_their_places():
@@ -21,48 +15,52 @@ def test_rows_are_grouped_by_task_with_their_places():
     }
 
 
-def test_each_row_is_scored_with_its_own_values():
-    scores, logged = outcomes(["a", "bb"], [2, 3], scorer=lambda text, n: float(len(text) * n))
-    assert (scores, logged) == ([2.0, 6.0], {"outcome/mine": ["graded", "graded"]})
-    assert outcomes([], scorer=float) == ([], {"outcome/mine": []})
+def brittle(answer, gold):
+    if answer == "odd":
+        raise IndexError("pop from empty list")
+    return None if gold is None else float(answer == 1 / gold)
 
 
 @pytest.mark.parametrize(
-    ("returned", "score", "outcome"),
+    ("answer", "gold", "score", "outcome"),
     [
-        (0.0, 0.0, "graded"),
-        (None, None, "unparsed"),
-        (float("nan"), None, "error: ValueError: it returned nan"),
-        (float("inf"), None, "error: ValueError: it returned inf"),
-        ("one", None, "error: TypeError: must be real number, not str"),
+        (1.0, 1, 1.0, "graded"),
+        (2.0, 1, 0.0, "graded"),
+        (1.0, None, None, "unparsed"),
+        ("odd", 1, 0.0, "wrong: IndexError: pop from empty list"),  # the completion's fault
+        ("odd", None, None, "unparsed"),
+        ("odd", 0, None, "error: IndexError: pop from empty list"),  # the gold's
     ],
 )
-def test_a_row_without_a_finite_score_is_lost_alone(returned, score, outcome):
-    scores, logged = outcomes([1.0, returned, 2.0], scorer=lambda value: value)
-    assert scores == [1.0, score, 2.0]
-    assert logged == {"outcome/mine": ["graded", outcome, "graded"]}
+def test_a_row_is_scored_by_whose_fault_it_is_and_costs_no_other(answer, gold, score, outcome):
+    logged = {}
+    scores = score_rows("mine", brittle, [1.0, answer], [1, gold], log_extra=logged.__setitem__)
+    assert (scores, logged) == ([1.0, score], {"outcome/mine": ["graded", outcome]})
 
 
-def test_a_scorer_that_raises_costs_its_row_and_ctrl_c_the_call():
-    def inverse(number):
-        if number is None:
-            raise KeyboardInterrupt
-        return 1 / number
+@pytest.mark.parametrize("returned", [float("nan"), float("inf"), "one"])
+def test_a_score_that_is_not_finite_or_no_number_is_none(returned):
+    assert score_rows("mine", lambda value: value, [1.0, returned]) == [1.0, None]
 
-    assert score_rows("mine", inverse, [2, 0, 4]) == [0.5, None, 0.25]  # where nothing is logged
+
+def test_an_answer_that_no_reader_can_take_is_none():
+    assert read_each(float, ["1.5", "one"]) == [1.5, None]
+
+
+def test_ctrl_c_ends_the_call_and_columns_of_different_length_are_an_error():
+    def interrupted(number):
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        outcomes([2, None], scorer=inverse)
-
-
-def test_columns_of_different_length_are_an_error():
+        score_rows("mine", interrupted, [2])
     with pytest.raises(ValueError, match="shorter"):
-        outcomes([1, 2], [1], scorer=lambda a, b: 0.0)
+        score_rows("mine", lambda a, b: 0.0, [1, 2], [1])
 
 
 # Files
 
 
-def test_a_file_is_read_line_by_line_packed_or_as_one_list(tmp_path: Path):
+def test_a_file_is_read_line_by_line_packed_or_as_one_list(tmp_path):
     for name, data in {
         "a.jsonl": b'\xef\xbb\xbf{"a": "1\\u2028"}\n\n{"a": "2"}\n',
         "b.json": b'[{"a": "1\\u2028"}, {"a": "2"}]',

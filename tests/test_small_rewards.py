@@ -3,7 +3,7 @@
 import pytest
 from transformers import TrainerState
 
-from rewards import load_reward, load_rewards
+from rewards import load_reward
 
 
 def score(name: str, texts: list[str], tokens: list[int] = (), step: int = 0, **parameters):
@@ -28,16 +28,16 @@ def test_soft_overlong_punishes_the_last_tokens_before_the_limit():
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "message"),
+    ("name", "parameters"),
     [
-        ("length", {"target": 0}, "target is 0"),
-        ("length", {"target": 5, "tolerance": -1}, "tolerance -1"),
-        ("soft_overlong", {"max_completion_len": 1, "soft_punish_cache": 2}, "punish_cache is 2"),
+        ("length", {"target": 0}),
+        ("length", {"target": 5, "tolerance": -1}),
+        ("soft_overlong", {"max_completion_len": 1, "soft_punish_cache": 2}),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(name, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        load_rewards([name], {name: parameters})
+def test_parameters_that_mean_nothing_are_refused(name, parameters):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        load_reward(name, **parameters)
 
 
 def test_prose_scores_from_its_share_of_words_on():

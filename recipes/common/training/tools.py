@@ -19,7 +19,7 @@ from rewards.boundary import as_text
 from rewards.contract import AsyncReward, Reward, answer_of, at_once, reward_of
 from rewards.loading import find_object
 
-DECLARATIONS = ("kind", "full", "allowances", "farmable", "max_error_rate", "tasks")
+DECLARATIONS = ("kind", "full", "farmable", "max_error_rate", "tasks")
 NOT_TOOLS = ("reset", "get_reward")
 TEMPLATE = "recipes/calculator/chat_template.jinja"
 
