@@ -220,6 +220,15 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
         compare(before[:1], after[1:2])
 
 
+def test_a_metric_counts_on_the_rows_that_have_it_both_times():
+    before, after = [evaluated_row(True, True)] * 4, [evaluated_row(True, True)] * 4
+    before[0] = evaluated_row(False, True, metrics={"lenient": True})
+    after[3] = evaluated_row(None, False)
+    _, lenient, strict, *_ = comparison(*compare(before, after).values())
+    assert lenient[:3] == ["correct answer", "100.0 % (51-100)", "75.0 % (30-95)"]
+    assert strict[:3] == ["correct in format", "100.0 % (34-100) of 2", "100.0 % (34-100) of 2"]
+
+
 def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):
     rows = [evaluated_row(True, False, prompt="«é»\u2028\x85\n")]
     write_rows(tmp_path / "e" / "before.jsonl", rows)

@@ -12,7 +12,6 @@ from support.launching import ROOT
 
 import results as script
 from recipes.common.many_runs.ledger import (
-    caveats,
     compare_run,
     expected_change,
     pages,
@@ -169,12 +168,9 @@ def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
         assert ("NOT as expected" in capsys.readouterr().out) is (status == 1)
 
 
-def test_one_seed_has_no_interval_over_seeds_and_another_commit_is_told(entry, tmp_path):
-    run = run_folder(tmp_path / "seed9", 9, 5)
-    assert caveats(run, entry) == []
-    record_entry([run], CONFIG, "one run", None, tmp_path / "one.json")
-    one = {**read_json(tmp_path / "one.json"), "commit": "fedcba9"}
-    seed, commit = caveats(run, one)
-    assert "another seed may well leave it" in seed and "the run of 0123456" in commit
-    page = render_page(f"{BEGIN.replace('results/', 'results/one.json')}\n{END}\n", {"one": one})
+def test_the_table_of_one_seed_says_that_its_intervals_are_over_questions(tmp_path):
+    run, output = run_folder(tmp_path / "seed9", 9, 5), tmp_path / "one.json"
+    record_entry([run], CONFIG, "one run", None, output)
+    comment = BEGIN.replace("results/", "results/one.json")
+    page = render_page(f"{comment}\n{END}\n", {"one": read_json(output)})
     assert "1 seed of 10 test questions" in page and "over the questions of that seed" in page

@@ -75,10 +75,10 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
 @pytest.mark.parametrize(
     ("groups", "columns", "start"),
     [
-        ([[0.0, 0.0]] * 4, {}, "nothing to learn from: all completions of a prompt of math"),
         ([[0.0, 1.0], [0.0, 0.0]] * 2, {}, "enough to learn from: 1 useful groups are"),
         ([[0.0, 1.0], *[[0.0, 0.0]] * 7], {}, "too little to learn from: 0.25 useful groups"),
-        ([[0.0, 0.0]] * 4, {"useful": True}, "only the form of an answer"),  # by another reward
+        # useful by another reward
+        ([[0.0, 0.0]] * 4, {"useful": True}, "only the form of an answer can be learnt: no"),
     ],
 )
 def test_a_verdict_has_its_reason_and_says_what_to_change(groups, columns, start):

@@ -51,11 +51,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
     [
         ("3 * 4 = <<3*4=12>>12\n#### 12", "12"),
         (r"So \boxed{1}, no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (" x + 1 ", "x + 1"),
-        ("It is 12. ####", ""),
         # Sentences
-        ("The answer is 42.", "42"),
-        ("He has 42 apples left.", "42"),
         ("The answer is 42 because it is even.", "42"),
         ("It takes 5 hours to fill 3 pools.", "5"),
         ("So 3 * 4 = 12 pens are left.", "12"),
@@ -63,9 +59,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
         (r"The answer is $\sqrt{2}$.", r"\sqrt{2}"),
         ("The solutions are x=1 and x=2", "x=1 and x=2"),
         ("The answer is Paris.", "Paris"),
-        ("Answer: B", "B"),
         # Answers of a few words
-        ("12 apples", "12 apples"),
         ("5 feet 3 inches", "5 feet 3 inches"),
         ("New York City", "New York City"),
     ],
@@ -83,31 +77,18 @@ def test_a_sentence_that_states_no_single_answer_is_no_gold(answer):
         gold_of(answer)
 
 
-def chat(question: str, answer: str, *keys: str) -> dict:
-    """A row of messages; `keys` are the names of the row, of a role and of a text."""
-    row, role, content = keys or ("messages", "role", "content")
-    user, assistant = ("human", "gpt") if row == "conversations" else ("user", "assistant")
-    return {row: [{role: user, content: question}, {role: assistant, content: answer}]}
-
-
-def as_json(rows: object) -> str:
-    return json.dumps(rows, indent=1)
-
-
 PAIR = ("What is 1 + 1?", "2")
 ROW = dict(zip(("question", "answer"), PAIR, strict=True))
+CHAT = [{"role": "user", "content": PAIR[0]}, {"role": "assistant", "content": PAIR[1]}]
+SYSTEM = {"role": "system", "content": "Be brief."}
 NESTED = {"question_column": "data.question", "answer_column": "data.answers.0.text"}
 READ = [  # the name of a file, its text, settings
-    ("excel.csv", "\ufeffQuestion;answer \r\n{};{}\r\n".format(*PAIR), {}),
-    ("spaces.tsv", " QUESTION\tAnswer\n{}\t{}\n".format(*PAIR), {}),
-    ("chat.jsonl", json.dumps(chat(*PAIR)), {}),
-    ("chat.jsonl", json.dumps(chat(*PAIR, "conversations", "from", "value")), {}),
-    ("system.json", as_json([{"messages": [{"role": "system", "content": "Be brief."},
-                                           *chat(*PAIR)["messages"]]}]), {}),
+    ("excel.csv", "\ufeffquestion;answer\r\n{};{}\r\n".format(*PAIR), {}),
+    ("chat.jsonl", json.dumps({"messages": CHAT}), {}),
+    ("system.json", json.dumps([{"messages": [SYSTEM, *CHAT]}]), {}),
     ("nested.jsonl", json.dumps({"data": {"question": PAIR[0], "answers": [{"text": 2}]}}), NESTED),
-    ("wrapped.json", as_json({"version": 1, "data": [ROW]}), {}),
-    ("one.json", as_json(ROW), {}),
-]  # fmt: skip
+    ("wrapped.json", json.dumps({"version": 1, "data": [ROW]}, indent=1), {}),
+]
 
 
 @pytest.mark.parametrize(("name", "text", "settings"), READ, ids=[name for name, *_ in READ])
@@ -118,14 +99,9 @@ def test_a_layout_that_data_sets_have_is_read(tmp_path, name, text, settings):
 
 
 REFUSED = [  # the name of a file, its text, the message
-    ("a.json", as_json({"messages": chat(*PAIR)["messages"] * 2}), "hold 2 of a user and 2 of an"),
-    ("a.json", as_json({"messages": chat(*PAIR)["messages"][:1]}), "hold 1 of a user and 0 of an"),
-    ("a.json", as_json({"messages": ["hi"]}), "hold 0 of a user"),
-    ("a.json", as_json({"train": [ROW], "test": [ROW]}), "the lists train, test: save each list"),
-    ("a.json", as_json({**ROW, "question": "x" * 200_001}), "question has 200,001 characters"),
-    ("a.json", as_json({**ROW, "answer": {"value": 2}}), "give --answer_column answer.value"),
-    ("a.json", as_json({"question": "?", "ANSWER": 2, "Answer": 3}), "answer missing (its keys"),
-    ("a.csv", "question;answer\n1 + 1;24,5\n", "line 2 has the answer 24,5, with a comma"),
+    ("a.json", json.dumps([{"messages": CHAT * 2}]), "hold 2 of a user and 2 of an assistant"),
+    ("a.json", json.dumps([{"messages": ["hi"]}]), "hold 0 of a user"),
+    ("a.json", json.dumps({"train": [ROW], "test": [ROW]}), "missing (its keys: train, test;"),
     ("a.tsv", "question\tanswer\n1\t2\t3\n", "line 2 has more than the 2 values of the first"),
     ("a.csv", "question,answer\nZo\xeb,3\n", "is not UTF-8: save it as CSV UTF-8"),
     ("a.xlsx", "PK", "a sheet of Excel can be saved as CSV"),
@@ -139,24 +115,26 @@ def test_a_layout_that_holds_no_row_is_refused_with_what_it_has(tmp_path, name, 
         load(tmp_path / name, num_eval_rows=0)
 
 
-HUB = [  # files of a folder, settings
-    (["data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"], {}),
-    (["main/train.parquet", "main/test.parquet", "socratic/train.parquet"],
+TRAIN, TEST = ITEMS[:30], ITEMS[30:]
+HUB = [  # the rows of each file of a folder, settings
+    ({"data/train-00000-of-00002.parquet": ITEMS[:9], "data/test-00000-of-00001.parquet": TEST,
+      "data/train-00001-of-00002.parquet": ITEMS[9:30]}, {}),
+    ({"main/train.parquet": TRAIN, "main/test.parquet": TEST, "socratic/train.parquet": TEST},
      {"dataset_config": "main"}),
-    (["main/train/0000.parquet", "main/test/0000.parquet"], {}),
-    (["train/a.csv", "test/a.csv"], {}),
+    ({"main/train/0000.parquet": TRAIN, "main/test/0000.parquet": TEST}, {}),
+    ({"train/a.csv": TRAIN, "test/a.csv": TEST}, {}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("files", "settings"), HUB)
 def test_a_folder_in_the_layout_of_the_hub_is_read(tmp_path, files, settings):
-    for name in files:
+    for name, items in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write(tmp_path / name, ITEMS[:30] if "train" in name else ITEMS[30:])
+        write(tmp_path / name, items)
     (tmp_path / "README.md").write_text("Not rows.")
     (tmp_path / "dataset_infos.json").write_text("{}")
     train, held_out = load(tmp_path, **settings)
-    assert train == ITEMS[:30] and sorted(map(str, held_out)) == sorted(map(str, ITEMS[30:]))
+    assert train == TRAIN and sorted(map(str, held_out)) == sorted(map(str, TEST))
 
 
 def test_several_configurations_are_named(tmp_path):
@@ -180,13 +158,6 @@ def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_row
     train, held_out = load(write(tmp_path / "twice.jsonl", [*shouted, *ITEMS]))
     again = {" ".join(row["question"].lower().split()) for row in held_out}
     assert again == {text.lower() for text in first} and len(train) + len(held_out) == 80
-
-
-def test_the_parts_of_a_split_are_one(tmp_path):
-    write(tmp_path / "train-00000-of-00002.parquet", ITEMS[:10])
-    write(tmp_path / "train-00001-of-00002.parquet", ITEMS[10:30])
-    train, held_out = load(tmp_path)
-    assert len(train) + len(held_out) == 30
 
 
 @pytest.mark.parametrize(

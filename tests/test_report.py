@@ -15,7 +15,7 @@ from recipes.common.report.page import write_comparison, write_report
 from recipes.common.report.plots import COLORS, curve, panels, shares, svg
 from recipes.common.report.record import complete_card, final_table
 from recipes.common.report.verdict import figures_of
-from recipes.common.utils.run_files import read_log, write_json, write_rows
+from recipes.common.utils.run_files import read_log, read_rows, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
 
 LOG = [{"step": step, "reward": step / 10} for step in range(1, 7)]
@@ -114,22 +114,25 @@ def test_the_page_opens_with_verdict_result_and_the_reward_behind_the_independen
         outcomes = [i < right for i in range(4)]
         add_line(folder, {"step": step, "metrics": {"strict": outcomes, "lenient": outcomes}})
     text = page_of(folder)
-    opening = text[text.index("<h1>") : text.index('<section id="rows">')]
+    opening = text[text.index("<h1>") : text.index('<section id="questions">')]
     parts = ('<p class="verdict">', "6 steps in 1.5 minutes.", '"row">correct in', "<figure>")
     places = [opening.index(part) for part in parts]
     assert places == sorted(places)
     assert "correct in format on the test" in opening, "the metric that the test questions have too"
     metrics = re.findall(r"<figcaption>validation: ([a-z ]+) \(", text)
     assert metrics == ["correct answer", "correct in format"], "the independent one first"
-    assert re.findall(r'aria-label="(.*?)"', opening) == ["0 at step 0, 0.5 at step 6"]
+    picture = 'aria-label="validation: correct answer (share, 95 % band; dashed: the reward)"'
+    assert opening.count("aria-label") == opening.count(picture) == 1
     cells = ["50.0 % (15-85)", "50.0 % (15-85)", "+0.0 pt", "1"]
     assert rows_of(text, "results")[1] == ["correct in format", *cells]
 
 
-def test_questions_are_counted_by_what_became_of_them_and_shown_with_both_texts(tmp_path):
-    text = page_of(make_run(tmp_path / "run"))
-    in_format, asked = ["correct in format", *"1111"], ["asked format", *"0040"]
-    assert rows_of(text, "rows")[1:] == [in_format, asked]
+def test_questions_are_shown_with_both_texts_those_that_changed_first(tmp_path):
+    folder = make_run(tmp_path / "run")
+    for name in ("before", "after"):
+        file = folder / "evaluation" / f"{name}.jsonl"
+        write_rows(file, read_rows(file)[::-1])  # wrong, right, lost, won
+    text = page_of(folder)
     assert re.findall(r"<summary><b>question (\d)</b>", text) == ["0", "1", "2", "3"]
     first = shown(re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1])
     marks = "correct in format ✓ asked format"
@@ -137,25 +140,6 @@ def test_questions_are_counted_by_what_became_of_them_and_shown_with_both_texts(
     before = "before ✗ correct in format ✓ asked format right_sum 0 tidy – before 0"
     for part in ("question 0 Held out 0", outcomes, "Be brief.", before, "tidy – after 0"):
         assert part in first
-
-
-def test_a_metric_counts_on_the_questions_that_have_it_before_and_after(tmp_path):
-    """It gave nothing for one question before and for another one after, or for none at all."""
-    folder = make_run(tmp_path / "run")
-    for name, missing in (("before", 0), ("after", 3)):
-        rows = [evaluated(i, i > 0, name) for i in range(4)]
-        rows[missing]["metrics"] = {"strict": None} if missing else {}
-        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
-    text = page_of(folder)
-    cells = ["100.0 % (34-100) of 2", "100.0 % (34-100) of 2", "+0.0 pt", "1"]
-    assert rows_of(text, "results")[1] == ["correct in format", *cells]
-    assert rows_of(text, "rows")[1] == ["correct in format", *"0020"]
-    summary = {**figures_of(folder, None), "steps": 6, "minutes": 1.5, "hardware": "2 cores"}
-    assert "100.0 % (34-100) of 2" in final_table(folder, summary)
-    for name in ("before", "after"):
-        rows = [evaluated(i, True, name, metrics={}) for i in range(4)]
-        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
-    assert "the metric gave no row an outcome both times" in page_of(folder)
 
 
 def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
@@ -210,9 +194,9 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
         row = evaluated(0, strict, ATTACK, prompt=user(ATTACK), answer=ATTACK)
         row["metrics"][ATTACK] = row["rewards"][ATTACK] = True
         write_rows(folder / "evaluation" / f"{name}.jsonl", [row])
-    write_comparison([folder, folder], tmp_path / "both.html")
+    write_comparison([tmp_path / "plain", folder], tmp_path / "both.html")
     both = Words((tmp_path / "both.html").read_text())
-    assert both.words.count(ATTACK) >= 10 and both.tags <= {*Words(plain).tags, "a"}
+    assert both.words.count(ATTACK) >= 4 and both.tags <= {*Words(plain).tags, "a"}
     text = page_of(folder)
     seen = Words(text)
     # Of a completion 4 times, its prompt, its reason; the settings' name and value; and the rest.
@@ -222,18 +206,18 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
     assert "http" not in safe and " src=" not in safe and "<link" not in safe
 
 
-def test_markup_in_names_and_table_stays_text_in_the_model_card():
-    config = {"model_name_or_path": "org/model", "output_dir": "run", "recipe": "sums"}
-    config["dataset_name"] = "<img>"
-    card = complete_card("---\nlicence: license\n---\n", config, "strict <b>\n```\n# no heading")
-    assert "licence" not in card and "sums`: {'dataset_name': '&lt;img&gt;'}. " in card
+def test_the_model_card_has_the_table_and_markup_in_it_stays_text():
+    config = {"model_name_or_path": "models/small", "output_dir": "run"}
+    card = "---\nlicence: license\n---\n[None](https://huggingface.co/None)\n"
+    card = complete_card(card, config, "strict <b>\n```\n# no heading")
+    assert card.startswith("---\n---\nsmall\n")
     assert card.endswith("\n```\nstrict &lt;b&gt;\n'''\n# no heading\n```\n")
 
 
 def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
     first = make_run(tmp_path / "first #1", beta=0.0)
     other = make_run(tmp_path / "other", beta=0.04)
-    rows = [evaluated(i, True, f"other {i}") for i in (3, 4)]  # row 3 alone is in both
+    rows = [evaluated(i, True, f"other {i}") for i in (3, 4)]
     write_rows(other / "evaluation" / "after.jsonl", rows)
     write_rows(other / "evaluation" / "before.jsonl", rows)
     write_comparison([first, other], tmp_path / "both.html")
@@ -247,9 +231,6 @@ def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
         "100.0 % (34-100) → 100.0 % (34-100)\n+0.0 pt, p 1",
     ]
     assert rows_of(text, "settings") == [["setting", "first #1", "other"], ["beta", "0", "0.04"]]
-    assert re.findall(r"<summary><b>question (\d)</b>", text) == ["3"]
-    sides = re.findall(r"<div><p><b>(.*?)</b>.*?<pre>(.*?)</pre>", text, re.DOTALL)
-    assert sides == [("first #1", "after 3"), ("other", "other 3")]
     assert 'href="first%20%231/report.html"' in text
 
 
@@ -296,15 +277,13 @@ def test_a_panel_is_drawn_of_each_key_that_any_run_logged_and_of_each_validation
     assert shares(CURVE, "strict") == ({0: 0.5}, {0: wilson_interval(1, 2)})
 
 
-def test_each_run_of_a_panel_has_the_pages_colour_and_its_words():
+def test_each_run_of_a_panel_has_the_colour_of_the_page():
     reward, lenient, *_ = panels([LOGGED, OTHER, []], [CURVE, [], []])
-    drawn = svg(reward, ["a", "b", "c"])
-    ends = "a: 0.5 at step 1, 0.7 at step 3; b: 0.1 at step 1, 0.1 at step 1; c: "
-    assert drawn.startswith("<svg") and f'aria-label="{ends}"' in drawn
+    drawn = svg(reward)
+    assert drawn.startswith('<svg role="img" aria-label="reward (weighted sum)"')
     assert "var(--run0)" in drawn and "var(--run1)" in drawn and COLORS[0] not in drawn
-    assert "http" not in drawn and drawn == svg(reward, ["a", "b", "c"])
-    flat = svg(lenient, ["a", "b", "c"])  # a band of a single step
-    assert "0%" in flat and 'aria-label="a: 1 at step 0, 1 at step 0; ' in flat
+    assert "http" not in drawn and drawn == svg(reward)
+    assert "0%" in svg(lenient)  # a band of a single step
 
 
 # In a browser

@@ -48,7 +48,7 @@ BUDGET = {
     "recipes/common/evaluation": 500,
     "recipes/common/limits.py": 250,
     "recipes/common/many_runs": 600,
-    "recipes/common/report": 800,
+    "recipes/common/report": 750,
     "recipes/common/run.py": 250,
     "recipes/common/sampling": 450,
     "recipes/common/settings.py": 350,

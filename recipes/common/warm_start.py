@@ -55,19 +55,20 @@ def warm_start(
     shutil.rmtree(partial, ignore_errors=True)
     examples = reference_examples(recipe, rows)
     started = time.monotonic()
-    before = _evaluate(recipe, model)
-    trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[uses_lora], partial)
+    before = evaluate_held_out(recipe, model)
+    trainer = train(recipe, examples, steps, learning_rate or LEARNING_RATE[uses_lora], partial)
     trained = trainer.model.merge_and_unload() if uses_lora else trainer.model
     trained.save_pretrained(partial)
     trainer.processing_class.save_pretrained(partial)
-    after = _evaluate(recipe, str(partial))
+    after = evaluate_held_out(recipe, str(partial))
     minutes = (time.monotonic() - started) / 60
-    did = f"{steps} supervised steps on {rows} reference completions"
-    table = f"{folder}: {did}, {minutes:.1f} minutes"
+    table = (
+        f"{folder}: {steps} supervised steps on {rows} reference completions, {minutes:.1f} minutes"
+    )
     if before:
         files.write_rows(partial / files.BEFORE, before)
         files.write_rows(partial / files.AFTER, after)
-        table = f"{table}\n{comparison_table(**compare(before, after))}"
+        table += f"\n{comparison_table(**compare(before, after))}"
     files.write_whole(partial / files.TABLE, table + "\n")
     record = {
         "config": str(config),
@@ -82,6 +83,14 @@ def warm_start(
     files.write_json(partial / files.WARM_START, record)
     partial.rename(folder)
     print(f"\n{table}\nTrain from it: --model_name_or_path {folder}")
+
+
+def evaluate_held_out(recipe: Recipe, model: str) -> list[dict[str, Any]]:
+    """Evaluate a model on the held-out rows; an empty list if the recipe has no such rows."""
+    if not recipe.eval_rows:
+        return []
+    samples, rows = recipe.args.recipe.num_eval_samples, recipe.eval_rows.to_list()
+    return evaluate(idle_trainer(recipe, model), rows, recipe.module.metric, samples, model)
 
 
 def reference_examples(recipe: Recipe, count: int) -> list[dict]:
@@ -110,15 +119,19 @@ class StepLine(TrainerCallback):
         self.started = time.monotonic()
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if logs and "loss" in logs and state.is_world_process_zero:
-            line = f"step {state.global_step}/{state.max_steps}  loss {float(logs['loss']):.3f}"
-            tokens, seconds = float(logs.get("num_tokens", 0)), time.monotonic() - self.started
-            print(f"{line}  tokens {tokens:,.0f}  {seconds:.1f} s", flush=True)
+        if logs and "loss" in logs:
+            print(
+                f"step {state.global_step}/{state.max_steps}  loss {float(logs['loss']):.3f}  "
+                f"tokens {float(logs.get('num_tokens', 0)):,.0f}  "
+                f"{time.monotonic() - self.started:.1f} s",
+                flush=True,
+            )
 
 
-def _train(
+def train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
+    """Train with TRL's SFTTrainer; no loss on prompts and on what tools return."""
     training, model = recipe.args.training, ModelConfig(**recipe.args.model)
     args = SFTConfig(
         output_dir=str(folder),
@@ -127,7 +140,7 @@ def _train(
         gradient_accumulation_steps=2,
         learning_rate=learning_rate,
         completion_only_loss=True,
-        assistant_only_loss="tools" in examples[0],  # no loss on a tool's output
+        assistant_only_loss="tools" in examples[0],
         max_length=None,  # nothing is cut
         logging_steps=1,
         disable_tqdm=True,
@@ -154,11 +167,3 @@ def _train(
     with small_logits(trainer.accelerator.device):
         trainer.train()
     return trainer
-
-
-def _evaluate(recipe: Recipe, model: str) -> list[dict[str, Any]]:
-    """Evaluate a model on the held-out rows; an empty list if the recipe has no such rows."""
-    if not recipe.eval_rows:
-        return []
-    samples, rows = recipe.args.recipe.num_eval_samples, recipe.eval_rows.to_list()
-    return evaluate(idle_trainer(recipe, model), rows, recipe.module.metric, samples, model)

@@ -18,7 +18,7 @@ def question_of(prompt: str | list[dict[str, Any]]) -> str:
     """
     if not isinstance(prompt, str):
         asked = [message["content"] for message in prompt if message.get("role") == "user"]
-        prompt = str((asked or [prompt[-1]["content"]])[-1])
+        prompt = str(asked[-1] if asked else prompt[-1]["content"])
     return re.sub(r"\s+", " ", prompt).strip().lower()
 
 
@@ -38,6 +38,7 @@ def warm_start_questions(model: str | None) -> set[str]:
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
     """Problems: evaluation questions that are also in the training rows or the warm start."""
+    # An environment asks its question itself: its prompts may be empty.
     asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if question_of(row["prompt"])}
     problems = []
     for seen, where in (
@@ -58,27 +59,27 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
     """Problems: questions with two different answers, and repeated evaluation rows."""
     problems = []
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
-        first: dict[str, int] = {}
-        conflicts, twice = [], []
+        first: dict[str, int] = {}  # a question -> the number of its first row
+        conflicts, repeated = [], []
         for number, row in enumerate(rows):
-            if not question_of(row["prompt"]):  # an environment asks the question
+            if not question_of(row["prompt"]):
                 continue
             # Two MBPP tasks can have the same prompt and differ only in their tests.
             asked = [row["task"], row["prompt"], row.get("tests")]
-            at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
-            earlier, answer = rows[at].get("answer"), row.get("answer")
-            if earlier != answer:
-                conflicts.append(f"rows {at} and {number}: {earlier!r} and {answer!r}")
-            elif at != number and kind == "evaluation":
-                twice.append(f"row {number} is row {at}")
+            earlier = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
+            answers = rows[earlier].get("answer"), row.get("answer")
+            if answers[0] != answers[1]:
+                conflicts.append(f"rows {earlier} and {number}: {answers[0]!r} and {answers[1]!r}")
+            elif earlier != number and kind == "evaluation":
+                repeated.append(f"row {number} is row {earlier}")
         if conflicts:
             problems.append(
                 f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier "
                 f"row (the first: {conflicts[0]}). Keep the right one."
             )
-        if twice:
+        if repeated:
             problems.append(
-                f"{kind} rows: {len(twice)} of {len(rows)} stand there twice (the first: "
-                f"{twice[0]}), which makes the intervals too narrow. Keep each once."
+                f"{kind} rows: {len(repeated)} of {len(rows)} stand there twice (the first: "
+                f"{repeated[0]}), which makes the intervals too narrow. Keep each once."
             )
     return problems

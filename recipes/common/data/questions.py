@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from recipes.common.data.split import CHATS, LONGEST, Values, draw, is_held_out, value_at
+from recipes.common.data.split import draw, is_held_out
 from recipes.common.settings import RecipeArguments, setting
 from rewards.answer import final_answer, stated_text
 from rewards.latex.number import HEDGES, number_of
@@ -20,7 +20,7 @@ from rewards.text import last_boxed
 from rewards.text import question_of as text_of
 
 Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
-ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's words for them
+Check = Callable[[str], str | None]  # gold -> why it cannot be used, or None
 NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # written for a missing answer
 ONE_IN = 8  # without a test split, one question in so many is held out
 
@@ -87,15 +87,12 @@ def gold_of(answer: str) -> str:
 
 
 def load_questions(
-    args: QuestionArguments,
-    seed: int,
-    check: Callable[[str], str | None],
-    hub: tuple[str, str] | None = None,
+    args: QuestionArguments, seed: int, check: Check, hub: tuple[str, str] | None = None
 ) -> tuple[Dataset, Dataset]:
     """Draw training rows and test questions from the source in `args`, else `hub` (id, config).
 
     Without a test split, one question in `ONE_IN` is held out by its hash, so the seed does not
-    change which. `check` returns why a right answer cannot be used, or None.
+    change which.
 
     Raises:
         ValueError: with what is wrong in the settings, or in the rows by file and line.
@@ -118,12 +115,12 @@ def load_questions(
         )
     if args.dataset_path:
         source = args.dataset_path
-        splits = splits_of_path(Path(source), columns, args.dataset_config)
+        splits = splits_of_path(Path(source), args.dataset_config)
     else:
         source, config = (args.dataset_name, None) if args.dataset_name else hub
         splits = splits_of_hub(source, args.dataset_config or config)
     train, test = args.dataset_train_split, args.dataset_test_split
-    if [*splits] == ["train"] and test == "test":  # a single split is for training
+    if list(splits) == ["train"] and test == "test":  # a single split is for training
         test = None
 
     def items_of(split: str) -> list[Item]:
@@ -139,9 +136,10 @@ def load_questions(
     if test is not None:
         held_out = items_of(test)
     else:
-        hidden = [is_held_out(question_of(item["question"]), ONE_IN) for item in items]
-        held_out = [item for item, is_hidden in zip(items, hidden, strict=True) if is_hidden]
-        items = [item for item, is_hidden in zip(items, hidden, strict=True) if not is_hidden]
+        sides = {True: [], False: []}
+        for item in items:
+            sides[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
+        held_out, items = sides[True], sides[False]
     if args.num_eval_rows and not held_out:
         raise ValueError(
             f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by "
@@ -158,16 +156,16 @@ def read_questions(folder: str, split: str) -> list[Item]:
     """Read the items of one split of a folder in GSM8K's columns."""
     from recipes.common.data.files import splits_of_path
 
+    values = splits_of_path(Path(folder)).get(split, [])
     columns = ("question", "answer")
-    values = splits_of_path(Path(folder), columns).get(split, [])
     return usable_items(f"{split} of {folder}", values, columns, lambda gold: None, 0)
 
 
 def usable_items(
     source: str,
-    values: Values,
+    values: Iterable[tuple[str, Any]],
     columns: tuple[str, str],
-    check: Callable[[str], str | None],
+    check: Check,
     max_bad_rows: int,
 ) -> list[Item]:
     """The usable items; ValueError if more than `max_bad_rows` rows are unusable, or all are."""
@@ -183,40 +181,33 @@ def usable_items(
     return items
 
 
-def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:
+def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
     """The item of a row or of a line of JSON; ValueError if it cannot be used."""
-    row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
+    row = parse_line(value) if isinstance(value, str) else value
     if not isinstance(row, dict):
         raise ValueError(
             f"it must be a JSON object with {', '.join(columns)}, not {str(row)[:80]!r}"
         )
-    texts = [value_at(row, column) for column in columns]
-    chats = [row[name] for name in CHATS if isinstance(row.get(name), list)]
-    if texts == [..., ...] and chats:
-        texts = read_chat(chats[0])
-    options = ("--question_column", "--answer_column")
-    missing = [i for i, text in enumerate(texts) if text is ...]
+    question, answer = (value_at(row, column) for column in columns)
+    if question is answer is ... and isinstance(row.get("messages"), list):
+        question, answer = read_chat(row["messages"])
+    missing = [name for name, text in zip(columns, (question, answer), strict=True) if text is ...]
     if missing:
+        options = {columns[0]: "--question_column", columns[1]: "--answer_column"}
         raise ValueError(
-            f"{', '.join(columns[i] for i in missing)} missing (its keys: {', '.join(row)}; "
-            f"wanted: {wanted}): name the key that holds it, or the path to it (data.question), by "
-            f"{' and '.join(options[i] for i in missing)}"
+            f"{', '.join(missing)} missing (its keys: {', '.join(row)}; wanted: "
+            f"{', '.join(columns)}): name the key that holds it, or the path to it "
+            f"(data.question), by {' and '.join(options[name] for name in missing)}"
         )
-    question, answer = texts
     if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
         answer = repr(int(answer) if answer == int(answer) else answer)  # 42.0 is written 42
-    for column, text, option in zip(columns, (question, answer), options, strict=True):
-        if isinstance(text, dict) and text:
-            keys = " or ".join(f"{column}.{key}" for key in text)
-            raise ValueError(f"{column} holds keys of its own: give {option} {keys}")
+    for column, text in zip(columns, (question, answer), strict=True):
         if not isinstance(text, str) or not text.strip():
-            kind = "text or a number" if column == columns[1] else "text"
-            value = json.dumps(text, default=str, ensure_ascii=False)[:80]
-            raise ValueError(f"{column} is {value}; it must be {kind} that is not empty")
+            kind = "text" if column == columns[0] else "text or a number"
+            shown_value = json.dumps(text, default=str, ensure_ascii=False)[:80]
+            raise ValueError(f"{column} is {shown_value}; it must be {kind} that is not empty")
         if re.search("[\ud800-\udfff]", text):  # JSON allows them; no file and no tokenizer does
             raise ValueError(f"{column} holds half of a character, such as \\ud800: correct it")
-        if len(text) > LONGEST:
-            raise ValueError(f"{column} has {len(text):,} characters; at most {LONGEST:,} are read")
     gold = gold_of(answer)
     if not gold:
         raise ValueError(f"{columns[1]} has no final answer behind ####")
@@ -227,16 +218,26 @@ def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | N
     return {"question": question, "answer": answer}
 
 
-def read_chat(messages: list[Any]) -> list[str]:
-    """The question and the answer of a chat; ValueError if it has more or less than one of each.
+def value_at(row: dict, path: str) -> Any:
+    """The value of a column, or at a path of keys and places in it; `...` if there is none.
 
-    A message has `role` and `content`, or `from` and `value`. A system message is left out.
+    Example: `value_at({"data": [{"answer": 5}]}, "data.0.answer") == 5`
     """
+    value = row
+    try:
+        for name in [path] if path in row else path.split("."):
+            value = value[int(name) if isinstance(value, list) else name]
+    except (LookupError, TypeError, ValueError):
+        return ...
+    return value
+
+
+def read_chat(messages: list[Any]) -> list[str]:
+    """The question and the answer of a chat; ValueError if it has more or less than one of each."""
     texts: dict[str, list[str]] = {"user": [], "assistant": []}
-    for message in messages if all(isinstance(message, dict) for message in messages) else ():
-        role = message.get("role") or message.get("from")
-        content = message.get("content") or message.get("value")
-        texts.setdefault(ROLES.get(role, role), []).append(text_of([{"content": content}]))
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") in texts:  # no system message
+            texts[message["role"]].append(text_of([message]))
     if (len(texts["user"]), len(texts["assistant"])) != (1, 1):
         raise ValueError(
             f"its messages hold {len(texts['user'])} of a user and {len(texts['assistant'])} of an "

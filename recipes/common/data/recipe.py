@@ -115,15 +115,18 @@ def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
     if not (rows and columns):
         return rows
 
-    def added(row: dict) -> dict:
-        has = f"their columns: {', '.join(row)}"
+    def add(row: dict) -> dict:
         for name, column in columns.items():
-            setting = f"reward_columns gives the column {column!r} as {name!r}, but the rows"
-            if column not in row:
-                raise ValueError(f"{setting} do not have it; {has}.")
-            if row.get(name, row[column]) != row[column]:  # rows that a probe kept already have it
-                raise ValueError(f"{setting} have another of the name {name!r}; {has}.")
+            problem = "do not have it" if column not in row else None
+            # Rows that a probe kept already have the new column.
+            if not problem and row.get(name, row[column]) != row[column]:
+                problem = f"have another of the name {name!r}"
+            if problem:
+                raise ValueError(
+                    f"reward_columns gives the column {column!r} as {name!r}, but the rows "
+                    f"{problem}; their columns: {', '.join(row)}."
+                )
         return {name: row[column] for name, column in columns.items()}
 
-    added(next(iter(rows)))  # fail here on the first row: a stream is mapped later
-    return rows.map(added)
+    add(next(iter(rows)))  # fail here on the first row: a stream is mapped later
+    return rows.map(add)

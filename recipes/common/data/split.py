@@ -14,10 +14,7 @@ from recipes.common.settings import Arguments
 from rewards.rows import read_jsonl, with_keys
 
 Rows = Dataset | IterableDataset
-Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line of text)
-CHATS = ("messages", "conversations")  # columns that hold a question and its answer as messages
 STREAMED_ROWS = 1000  # so many rows of a stream are checked
-LONGEST = 200_000  # characters of a question or an answer: more is a mistake, and takes minutes
 
 
 def is_held_out(text: str, one_in: int) -> bool:
@@ -65,6 +62,7 @@ def load_split(
     stream they are the first rows. Their questions are removed from the training rows, also from
     `only_rows`. Questions of the model's warm start are removed from training and validation rows.
     """
+    # Imported here, so that importing a recipe stays light.
     from recipes.common.data.overlap import question_digest, warm_start_questions
 
     recipe, seed = args.recipe, args.training["seed"]
@@ -121,21 +119,3 @@ def without(rows: Rows, questions: set[str]) -> Rows:
         return rows.filter(lambda row: question_digest(row["prompt"]) not in questions)
     digests = map(question_digest, rows["prompt"])
     return rows.select([i for i, digest in enumerate(digests) if digest not in questions])
-
-
-def value_at(row: dict, path: str) -> Any:
-    """The value of a column, or at a path of keys and places in it; `...` if there is none.
-
-    Case, and spaces around a name, do not matter, unless two names differ in these alone.
-
-    Example: `value_at({"Data ": [{"answer": 5}]}, "data.0.answer") == 5`
-    """
-    value = row
-    try:
-        for name in path.split(".") if path not in row else [path]:
-            if isinstance(value, dict) and name not in value:
-                (name,) = (key for key in value if key.strip().casefold() == name.casefold())
-            value = value[int(name)] if isinstance(value, list) else value[name]
-    except (LookupError, TypeError, ValueError):
-        return ...
-    return value

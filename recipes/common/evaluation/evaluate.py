@@ -16,6 +16,7 @@ from trl import GRPOTrainer
 from recipes.common.evaluation.metrics import Metric, by_reward, measure_or_fail
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
+from recipes.common.utils.stats import share
 from rewards import Reward, reward_of
 from rewards.boundary import contained, score
 
@@ -58,11 +59,16 @@ def evaluate(
     with contained("evaluate"):  # tools, which draw random numbers too, run inside
         for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
             number = min(turn * world_size + rank, len(starts) - 1)
-            batch = rows[starts[number] : starts[number] + size]
+            start = starts[number]
+            batch = rows[start : start + size]
             missing = size - len(batch) if trainer.use_vllm else 0  # TRL needs equal batches
             filled = batch + batch[-1:] * missing
             rollouts = complete(filled)[: len(batch)]
-            results = measured(batch, rollouts, metric, rewards)
+            # The metric reads the rollouts before any reward sees them.
+            results = [
+                measured(place, row, rollout, metric, rewards)
+                for place, (row, rollout) in enumerate(zip(batch, rollouts, strict=True), start)
+            ]
             for result, scores in zip(results, scored(batch, rollouts, called, loop), strict=True):
                 result["rewards"] = scores
             for draw in range(samples):
@@ -73,9 +79,7 @@ def evaluate(
                     outcome, _ = measure_or_fail(metric, row, text)
                     result.setdefault("samples", []).append(outcome)
                     result.setdefault("sampled_completions", []).append(text)
-            evaluated += [
-                {"row": row, **result} for row, result in enumerate(results, starts[number])
-            ]
+            evaluated += results
     trainer.model.train(was_training)
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
     by_row = {result["row"]: result for result in gathered}
@@ -83,28 +87,26 @@ def evaluate(
 
 
 def measured(
-    rows: list[dict], rollouts: list, metric: Metric, rewards: list[Reward]
-) -> list[dict[str, Any]]:
-    """The mapping of each row without its rewards; called before any reward sees the rollouts."""
-    shared = by_reward(metric, rewards)
-    results = []
-    for row, rollout in zip(rows, rollouts, strict=True):
-        outcome, failure = measure_or_fail(metric, row, rollout.text)
-        turns = {"messages": rollout.completion, "turns": rollout.turns} if rollout.turns else {}
-        results.append(
-            {
-                "prompt": row["prompt"],
-                "answer": row.get("answer"),
-                "completion": rollout.text,
-                **turns,
-                "tokens": rollout.tokens,
-                "truncated": rollout.truncated,
-                "metrics": outcome,
-                **({"metric_failure": failure} if failure else {}),
-                **({"by_reward": shared} if shared else {}),
-            }
-        )
-    return results
+    place: int, row: dict, rollout: Any, metric: Metric, rewards: list[Reward]
+) -> dict[str, Any]:
+    """The mapping of one row without its rewards."""
+    outcome, failure = measure_or_fail(metric, row, rollout.text)
+    result = {
+        "row": place,
+        "prompt": row["prompt"],
+        "answer": row.get("answer"),
+        "completion": rollout.text,
+        "tokens": rollout.tokens,
+        "truncated": rollout.truncated,
+        "metrics": outcome,
+    }
+    if rollout.turns:
+        result |= {"messages": rollout.completion, "turns": rollout.turns}
+    if failure:
+        result["metric_failure"] = failure
+    if shared := by_reward(metric, rewards):
+        result["by_reward"] = shared
+    return result
 
 
 def scored(
@@ -113,16 +115,16 @@ def scored(
     """The scores of each row by the name of the reward."""
     columns = rows
     if rollouts[0].environment is not None:  # TRL passes environments to a reward as a column
-        environments = [{"environments": rollout.environment} for rollout in rollouts]
-        columns = [row | own for row, own in zip(rows, environments, strict=True)]
+        columns = [
+            {**row, "environments": rollout.environment}
+            for row, rollout in zip(rows, rollouts, strict=True)
+        ]
     completions = [rollout.completion for rollout in rollouts]
     token_ids = [rollout.token_ids for rollout in rollouts]
-    scores: list[dict[str, float | None]] = [{} for _ in rows]
-    for reward in rewards:
-        amounts, _ = score(reward, columns, completions, token_ids, loop)
-        for scores_of_row, amount in zip(scores, amounts, strict=True):
-            scores_of_row[reward.name] = amount
-    return scores
+    amounts = {
+        reward.name: score(reward, columns, completions, token_ids, loop)[0] for reward in rewards
+    }
+    return [{name: of_rows[i] for name, of_rows in amounts.items()} for i in range(len(rows))]
 
 
 def validate(
@@ -136,12 +138,12 @@ def validate(
     step = trainer.state.global_step
     title = f"validation, step {step}"
     evaluated = evaluate(trainer, rows, metric, 0, title, complete, with_rewards)
+    line = validation_line(step, evaluated)
     if trainer.is_world_process_zero():
-        add_line(Path(trainer.args.output_dir), validation_line(step, evaluated))
-    summary = summarize(evaluated)
-    shares = {name: summary[name]["share"] for name in metric_names(evaluated)}
-    shares |= {name: summary[name] for name in ("truncated", "mean_length")}
-    return {f"validation/{name}": share for name, share in shares.items()}
+        add_line(Path(trainer.args.output_dir), line)
+    values = {name: share(of_rows) for name, of_rows in line["metrics"].items()}
+    values |= {name: line[name] for name in ("truncated", "mean_length")}
+    return {f"validation/{name}": value for name, value in values.items()}
 
 
 def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:

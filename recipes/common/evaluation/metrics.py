@@ -19,8 +19,6 @@ Metric = Callable[[dict, str], dict[str, bool]]
 Measured = tuple[dict[str, bool], str | None]  # what a metric gives, and how it failed, if it did
 
 logger = logging.getLogger(__name__)
-
-
 _shown: set[tuple[str, type]] = set()  # failures of which a warning was logged
 
 
@@ -118,7 +116,7 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
     result = CodeTests().run([completion], [row])[0]
     shares = {"tests": result.share(), "hidden": result.hidden_share()}
     passed = {name: share == 1.0 for name, share in shares.items() if share is not None}
-    return passed | {"format": is_one_python_block(completion)}
+    return {**passed, "format": is_one_python_block(completion)}
 
 
 code_metric.scorers = {"tests": ["code_tests"]}

@@ -21,6 +21,12 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)  # exact integers until the division
 
 
+def estimate(row: dict, metric: str, k: int) -> float | None:
+    """pass@k of one problem by a metric; None if fewer than k of its samples have the metric."""
+    known = [draw[metric] for draw in row["samples"] if draw.get(metric) is not None]
+    return pass_at_k(len(known), sum(known), k) if len(known) >= k else None
+
+
 def lines_of(models: dict[str, list[dict]]) -> list[str]:
     """Lines to print: pass@1, 4, 16, ..., n of each model by each metric.
 
@@ -33,19 +39,15 @@ def lines_of(models: dict[str, list[dict]]) -> list[str]:
     for metric in metrics:
         for k in [*(4**i for i in range(8) if 4**i < n), n]:
             label = f"  {in_words(metric)} pass@{k:<4}"
-            values = [[_estimate(row, metric, k) for row in rows] for rows in models.values()]
+            values = [[estimate(row, metric, k) for row in rows] for rows in models.values()]
             for name, of_model in zip(models, values, strict=True):
                 if known := [value for value in of_model if value is not None]:
                     span = share_and_span(fmean(known), bootstrap_interval(known))
                     lines.append(f"{label} {span}  {name}")
-            pairs = [pair for pair in zip(*values, strict=True) if None not in pair]
-            if len(values) == 2 and pairs:
+            if len(models) == 2:
+                pairs = [pair for pair in zip(*values, strict=True) if None not in pair]
                 change = [new - old for old, new in pairs]
-                within = points(fmean(change), bootstrap_interval(change))
-                lines.append(f"{label} {within}  by problem")
+                if change:
+                    within = points(fmean(change), bootstrap_interval(change))
+                    lines.append(f"{label} {within}  by problem")
     return [*lines, "  95 %: bootstrap over the problems"]
-
-
-def _estimate(row: dict, metric: str, k: int) -> float | None:
-    known = [draw[metric] for draw in row["samples"] if draw.get(metric) is not None]
-    return pass_at_k(len(known), sum(known), k) if len(known) >= k else None

@@ -21,13 +21,15 @@ def compare(before: list[dict], after: list[dict] | None = None) -> dict[str, An
         return {"before": summarize(before), "after": None, "mcnemar_p": None}
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
-    kept: tuple[list[dict], list[dict]] = [], []
-    for rows in zip(before, after, strict=True):
-        names = [name for name in metric_names(rows) if None not in outcomes(rows, name)]
-        for stage, row in zip(kept, rows, strict=True):
-            stage.append({**row, "metrics": {name: row["metrics"][name] for name in names}})
-    p = {name: mcnemar_p(*(known(stage, name) for stage in kept)) for name in metric_names(kept[0])}
-    return {"before": summarize(kept[0]), "after": summarize(kept[1]), "mcnemar_p": p}
+    pairs = []
+    for pair in zip(before, after, strict=True):
+        names = [name for name in metric_names(pair) if None not in outcomes(pair, name)]
+        pairs.append(
+            [{**row, "metrics": {name: row["metrics"][name] for name in names}} for row in pair]
+        )
+    old, new = [row for row, _ in pairs], [row for _, row in pairs]
+    p = {name: mcnemar_p(known(old, name), known(new, name)) for name in metric_names(old)}
+    return {"before": summarize(old), "after": summarize(new), "mcnemar_p": p}
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -94,7 +96,9 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
             task, _, last = name.rpartition(" ")
             if last == kind:
                 of_task.setdefault(task, name)
-    return [of_task[""]] if "" in of_task else list(of_task.values()) or names[:1]
+    if "" in of_task:
+        return [of_task[""]]
+    return list(of_task.values()) or names[:1]
 
 
 def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> list[list[str]]:
@@ -110,44 +114,41 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
     for name, value in before.items():
         if not (isinstance(value, dict) and "share" in value):
             continue
-        n = value.get("n", before["n"])  # summaries of older runs have none
-        of_rows = f" of {n}" if n < before["n"] else ""
-        cells = [
-            share_and_span(stage[name]["share"], stage[name]["interval"]) + of_rows
-            for stage in stages
-        ]
+        of_rows = f" of {value['n']}" if value["n"] < before["n"] else ""
+        line = [in_words(name)]
+        for stage in stages:
+            line.append(share_and_span(stage[name]["share"], stage[name]["interval"]) + of_rows)
         if after is not None:
-            cells += [points(after[name]["share"] - value["share"]), f"{p[name]:.2g}"]
-        table.append([in_words(name), *cells])
+            line += [points(after[name]["share"] - value["share"]), f"{p[name]:.2g}"]
+        table.append(line)
     means = [_means(stage) for stage in stages]
     for label in dict.fromkeys(label for of_stage in means for label in of_stage):
         values = [of_stage.get(label) for of_stage in means]
         is_share = label.endswith("%")
-        cells = [
-            "-" if value is None else percent(value) if is_share else f"{value:.2f}"
-            for value in values
-        ]
+        line = [label]
+        for value in values:
+            number = "-" if value is None else f"{value:.2f}"
+            line.append(percent(value) if is_share else number)
         if len(values) == 2 and None not in values:
             change = values[1] - values[0]
-            cells.append(points(change) if is_share else f"{change:+.2f}")
-        table.append([label, *cells])
+            line.append(points(change) if is_share else f"{change:+.2f}")
+        table.append(line)
     return table
 
 
 def _means(summary: dict[str, Any]) -> dict[str, float | None]:
     means = {"cut off, %": summary["truncated"], "mean length (tokens)": summary["mean_length"]}
-    means |= {f"turns: {kind}, %": share for kind, share in summary.get("turns", {}).items()}
-    means |= {
-        f"{in_words(name)}, sampled, %": share for name, share in summary.get("sampled", {}).items()
-    }
+    turns, sampled = summary.get("turns", {}), summary.get("sampled", {})
+    means |= {f"turns: {kind}, %": share for kind, share in turns.items()}
+    means |= {f"{in_words(name)}, sampled, %": share for name, share in sampled.items()}
     return means | {f"{name}, mean": value for name, value in summary["rewards"].items()}
 
 
 def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, mcnemar_p: Any) -> str:
     """The table of `comparison` as text."""
-    head, *rows = comparison(before, after, mcnemar_p)
-    filled = [row + [""] * (len(head) - len(row)) for row in rows]
-    return format_table([dict(zip(head, row, strict=True)) for row in filled])
+    head, *lines = comparison(before, after, mcnemar_p)
+    filled = [line + [""] * (len(head) - len(line)) for line in lines]
+    return format_table([dict(zip(head, line, strict=True)) for line in filled])
 
 
 def _mean(values: list[float | None]) -> float | None:

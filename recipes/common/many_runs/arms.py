@@ -33,9 +33,9 @@ WARM_START_ROWS = 256  # of sft+grpo: the default of scripts/warm_start.py
 # The script sets these options for each run, so a user cannot give them.
 SET_BY_SCRIPT = {"seed", "output_dir"}
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
-REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
-SET_BY_ARMS = {"preset", "reward_funcs", *REWARD_SETTINGS}
+SET_BY_ARMS = {"preset", "reward_funcs", "reward_weights", *REWARD_MAPPINGS}
 LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # the most is 1.0
+SAVED_IN_JSON = ["metric", "arm", "seed", "minutes", "n", *LEAST, "p", "beyond_p"]
 
 
 def run_arms(options: Namespace, words: list[str]) -> None:
@@ -62,10 +62,9 @@ def run_arms(options: Namespace, words: list[str]) -> None:
             seed: run_arm(options, stem, arm, seed, [*words, *rewards]) for seed in options.seeds
         }
     runs = compare_arms(folders)
-    figures = runs.drop(columns=[f"{column}_interval" for column in LEAST]).to_dict("records")
-    written = f"{stem}-arms"  # with_suffix would cut a name such as "lr-0.5"
-    files.write_json(Path(f"{written}.json"), {"runs": figures})
     table = arms_table(runs)
+    written = f"{stem}-arms"  # with_suffix would cut a name such as "lr-0.5"
+    files.write_json(Path(f"{written}.json"), {"runs": runs[SAVED_IN_JSON].to_dict("records")})
     files.write_whole(Path(f"{written}.txt"), table + "\n")
     print(f"\n{options.config}\n{table}\nSaved {written}.txt and {written}.json")
     if len(options.seeds) > 1:
@@ -173,9 +172,11 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
         weights = dict(zip(names, settings["reward_weights"], strict=True))
         words += ["--reward_weights", *(str(weights.get(name, 1.0)) for name in used)]
     for setting in REWARD_MAPPINGS:
-        if mapping := settings.get(setting):  # no gates, whose rewards the arm may lack
+        if mapping := settings.get(setting):
             of_used = {name: value for name, value in mapping.items() if name in used}
-            words += [f"--{setting}", json.dumps({} if setting == "reward_gates" else of_used)]
+            if setting == "reward_gates":  # the arm may lack the reward that opens a gate
+                of_used = {}
+            words += [f"--{setting}", json.dumps(of_used)]
     return words
 
 
@@ -190,24 +191,23 @@ def compare_arms(folders: dict[str, dict[int, list[Path]]]) -> pd.DataFrame:
     rows that have the metric in all three evaluations: this arm before and after, and the run as
     configured after. ValueError if the runs of a seed were evaluated on different rows.
     """
-    before, after = {}, {}  # (arm, seed) -> evaluated rows
+    lines = []
     for arm, runs in folders.items():
         for seed, run in runs.items():
-            before[arm, seed] = files.read_evaluation(run[0])[0]
-            after[arm, seed] = files.read_evaluation(run[-1])[1]
-    lines = []
-    for arm, seed in before:
-        evaluations = [before[arm, seed], after[arm, seed], after[CONFIGURED, seed]]
-        asked, *others = [[row["prompt"] for row in rows] for rows in evaluations]
-        if any(prompts != asked for prompts in others):
-            raise ValueError("the runs were not evaluated on the same rows in the same order")
-        minutes = sum(minutes_of(folder) for folder in folders[arm][seed])
-        for metric in metric_names(before[arm, seed]):
-            trio = paired(*(outcomes(rows, metric) for rows in evaluations))
-            if not trio[0]:  # a seed of a mixture may have no row of a task
-                continue
-            line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
-            lines.append({**line, **figures_of_arm(*trio)})
+            evaluations = [
+                files.read_evaluation(run[0])[0],
+                files.read_evaluation(run[-1])[1],
+                files.read_evaluation(folders[CONFIGURED][seed][-1])[1],
+            ]
+            asked, *others = [[row["prompt"] for row in rows] for rows in evaluations]
+            if any(prompts != asked for prompts in others):
+                raise ValueError("the runs were not evaluated on the same rows in the same order")
+            minutes = sum(minutes_of(folder) for folder in run)
+            for metric in metric_names(evaluations[0]):
+                trio = paired(*(outcomes(rows, metric) for rows in evaluations))
+                if trio[0]:  # a seed of a mixture may have no row of a task
+                    line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
+                    lines.append({**line, **figures_of_arm(*trio)})
     return pd.DataFrame(lines)
 
 
@@ -259,61 +259,56 @@ def arms_table(runs: pd.DataFrame) -> str:
     for metric, of_metric in runs.groupby("metric", sort=False):
         table = []
         for arm, of_arm in of_metric.groupby("arm", sort=False):
-            for run in of_arm.to_dict("records") if several else ():
-                table.append(
-                    {
-                        "run": f"  seed {run['seed']}",
-                        "minutes": f"{run['minutes']:.1f}",
-                        "before": percent(run["before"]),
-                        "after (95 %)": percent(run["after"]),
-                        "change (95 %)": points(run["change"]),
-                        "McNemar p": f"{run['p']:.2g}",
-                        "beyond it": points(run["beyond"]),
-                    }
-                )
-            table.append(
-                {
-                    "run": arm,
-                    "minutes": f"{of_arm['minutes'].mean():.1f}",
-                    "before": percent(of_arm["before"].mean()),
-                    "after (95 %)": share_and_span(*mean_and_interval(of_arm, "after")),
-                    "change (95 %)": points(*mean_and_interval(of_arm, "change")),
-                    "McNemar p": None if several else f"{of_arm['p'].iloc[0]:.2g}",
-                    "beyond it": None
-                    if arm == CONFIGURED
-                    else points(*mean_and_interval(of_arm, "beyond")),
-                }
-            )
+            if several:
+                for seed, of_seed in of_arm.groupby("seed", sort=False):
+                    table.append(line_of(f"  seed {seed}", of_seed))
+            table.append(line_of(arm, of_arm))
         rows = of_metric[of_metric["arm"] == CONFIGURED]["n"].sum()
-        verdict = verdict_of(of_metric)
-        blocks.append(
-            f"{in_words(metric)}, {rows} test questions\n{format_table(table)}\n  {verdict}"
-        )
-    over = "over the rows of one seed: others may move each run by some points."
+        title = f"{in_words(metric)}, {rows} test questions"
+        blocks.append(f"{title}\n{format_table(table)}\n  {verdict_of(of_metric)}")
+    footnote = "The last column: how far the run as configured ends above that one. "
     if several:
-        over = "Student's over seeds; where a seed takes off or does not, they hold less often."
-    blocks.append(f"Beyond it: the run as configured above that one. Intervals: {over}")
-    return "\n\n".join(blocks)
+        footnote += (
+            "Intervals are Student's over seeds (of one seed: over its questions); where some "
+            "seeds learn and others do not, they hold less often."
+        )
+    else:
+        footnote += "Intervals are over the questions of one seed: another may move each run."
+    return "\n\n".join([*blocks, footnote])
+
+
+def line_of(name: str, runs: pd.DataFrame) -> dict[str, str | None]:
+    """The line of the table for the runs of one arm and metric, or for one of its seeds."""
+    is_configured = runs["arm"].iloc[0] == CONFIGURED
+    return {
+        "run": name,
+        "minutes": f"{runs['minutes'].mean():.1f}",
+        "before": percent(runs["before"].mean()),
+        "after (95 %)": share_and_span(*mean_and_interval(runs, "after")),
+        "change (95 %)": points(*mean_and_interval(runs, "change")),
+        "McNemar p": f"{runs['p'].iloc[0]:.2g}" if len(runs) == 1 else None,
+        "configured above": None if is_configured else points(*mean_and_interval(runs, "beyond")),
+    }
 
 
 def verdict_of(runs: pd.DataFrame) -> str:
-    """A sentence: the gain of the run as configured, and how far it is above the best other arm.
+    """Sentences on the gain of the run as configured, and how far it is above the best other arm.
 
     A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
     """
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
-    gain = f"gain {points(*mean_and_interval(configured, 'change'))}"
+    gain = f"The run as configured gained {points(*mean_and_interval(configured, 'change'))}"
     if others.empty:
         return f"{gain}."
     best = others.groupby("arm")["after"].mean().idxmax()
     rest = others[others["arm"] == best]
     left = points(*mean_and_interval(rest, "beyond"))
-    words = f"{gain}; above the best control run ({best}) {left}."
+    words = f"{gain}; it ends {left} above the best control run, {best}."
     if not is_shown(configured, "change", "p"):
-        return f"{words} The run as configured shows no gain of its own here."
+        return f"{words} Its own gain may be chance."
     if is_shown(rest, "beyond", "beyond_p"):
-        return f"{words} What is above it came from what that run lacks, in the runs at hand."
-    return f"{words} Nothing beyond what {best} brings is shown."
+        return f"{words} That part of the gain came from what {best} lacks, in these runs."
+    return f"{words} That may be chance: {best} may bring all of the gain."
 
 
 def is_shown(runs: pd.DataFrame, column: str, p: str) -> bool:

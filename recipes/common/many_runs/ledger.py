@@ -72,21 +72,27 @@ def record_entry(
         raise ValueError(f"the runs are of the seeds {seeds}: each once, or one run counts twice.")
     shipped = {"world_size": 1, **read_settings(config)}
     shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
-    settings = first["settings"].items()
-    more = [f"{name} {value}" for name, value in settings if shipped.get(name) != value]
-    if more and not command:
+    changed = [
+        f"{name} {value}" for name, value in first["settings"].items() if shipped.get(name) != value
+    ]
+    if changed and not command:
         raise ValueError(
-            f"the runs set {', '.join(more)} over the YAML: give --command as a reader would "
+            f"the runs set {', '.join(changed)} over the YAML: give --command as a reader would "
             "repeat it."
         )
-    words = ["python", "scripts/arms.py", "--config", str(config), "--seeds", *map(str, seeds)]
+    if not command:
+        words = ["python", "scripts/arms.py", "--config", str(config), "--seeds", *map(str, seeds)]
+        command = shlex.join(words)
     by_seed = {seed: [run] for seed, run in zip(seeds, runs, strict=True)}
     compared = arms.compare_arms({arms.CONFIGURED: by_seed})
     entry = {
         "title": title,
         "config": str(config.resolve().relative_to(ROOT)),
-        "command": command or shlex.join(words),
-        **{name: first[name] for name in ("commit", "versions", "hardware", "steps")},
+        "command": command,
+        "commit": first["commit"],
+        "versions": first["versions"],
+        "hardware": first["hardware"],
+        "steps": first["steps"],
         "seeds": seeds,
         "n": compared.groupby("seed", sort=False)["n"].max().tolist(),
         "minutes": [summary["minutes"] for summary in summaries],
@@ -142,8 +148,8 @@ def expected_change(before: list[float], after: list[float], n: int) -> list[flo
     shares = [(fmean(of_stage) * n + 2) / (n + 4) for of_stage in (before, after)]
     by_rows = Z_95 * math.sqrt(sum(share * (1 - share) for share in shares) * k / n)
     by_seeds = t_quantile(k) * stdev(changes) if k > 1 else 0.0
-    half = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k)
-    return [round(max(-1.0, fmean(changes) - half), 4), round(min(1.0, fmean(changes) + half), 4)]
+    half, middle = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k), fmean(changes)
+    return [round(max(-1.0, middle - half), 4), round(min(1.0, middle + half), 4)]
 
 
 def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]]:
@@ -169,19 +175,6 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
         name: (after[name]["share"] - before[name]["share"], *metric["expected_change"])
         for name, metric in entry["metrics"].items()
     }
-
-
-def caveats(run: Path, entry: Entry) -> list[str]:
-    """Sentences on what a comparison of a run with an entry cannot say."""
-    commit, sentences = (read_json(run / SUMMARY)["commit"] or "unknown")[:7], []
-    if len(entry["seeds"]) == 1:
-        sentences.append(
-            "The entry is of one seed: the range is from drawing questions alone, and another seed "
-            "may well leave it."
-        )
-    if commit != entry["commit"][:7]:
-        sentences.append(f"The entry is of commit {entry['commit']}, the run of {commit}.")
-    return sentences
 
 
 # --- Pages

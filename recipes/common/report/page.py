@@ -10,7 +10,6 @@ Not covered: images, and generations that the run did not log (`logging_steps` >
 
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,12 +30,12 @@ from recipes.common.utils.tables import in_words
 
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # test questions
-OUTCOMES = {  # (before, after) of a row by a metric -> words, in the order of the page
-    (False, True): "won: ✗, then ✓",
-    (True, False): "lost: ✓, then ✗",
-    (True, True): "unchanged: ✓",
-    (False, False): "unchanged: ✗",
-}
+ORDER = [  # the outcomes (before, after) of a question, as the page orders them
+    (False, True),
+    (True, False),
+    (True, True),
+    (False, False),
+]
 Table = list[list[Any]]  # the lines of a table, its head first
 
 
@@ -45,31 +44,30 @@ def write_report(folder: Path) -> None:
 
     `FileNotFoundError` if no run wrote the folder, `ValueError` if a file is damaged.
     """
-    config, run = files.read_config(folder), _summary_of(folder)
+    config, run = files.read_config(folder), summary_of(folder)
     before, after = (files.read_evaluated(folder, stage) for stage in (files.BEFORE, files.AFTER))
     curves = panels([files.read_log(folder)], [files.read_validation(folder)])
     picture = next((panel for panel in curves if panel.rewards), None)
-    generations, logged = _generations(folder)
+    generations, logged = generations_of(folder)
     minutes = [[phase, seconds / 60] for phase, seconds in run.get("seconds", {}).items()]
-    of_engine, environment = run.get("engine") or {}, []
+    environment = []
     for start in read_json(folder / files.VERSIONS, []):  # a resumed run may use other versions
-        facts = {**start, **start["versions"], **of_engine, "command": " ".join(start["command"])}
-        facts.pop("versions")
+        facts = {**start, **start["versions"], **(run.get("engine") or {})}
+        facts["command"] = " ".join(start["command"])
+        del facts["versions"]
         environment.append([["at this start", ""], *map(list, facts.items())])
     results = []
     if run["before"]:
         results = comparison(run["before"], run["after"], run["mcnemar_p"])
-    _write(
+    write(
         folder / files.REPORT,
         title=folder.resolve().name,
         run=run,
-        facts=[_length(run), *ending_of(run)],
+        facts=facts_of(run),
         results=results,
-        picture=picture and (picture.title, svg(picture, [""])),
-        counts=_counts(before, after) if after else [],
-        labels=["before", "after"],
-        rows=_in_order(list(zip(before, after, strict=True))) if after else [],
-        figures=[(panel.title, svg(panel, [""])) for panel in curves if panel is not picture],
+        picture=picture and (picture.title, svg(picture)),
+        questions=in_order(before, after) if after else [],
+        figures=[(panel.title, svg(panel)) for panel in curves if panel is not picture],
         generations=generations,
         logged=logged,
         all_shown=logged <= MAX_COMPLETIONS,
@@ -87,57 +85,49 @@ def write_comparison(folders: list[Path], output: Path) -> None:
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
-    configs, columns = map(files.read_config, folders), map(_column, map(_summary_of, folders))
+    pages = [quote(os.path.relpath(folder / files.REPORT, output.parent)) for folder in folders]
+    colors = [number % len(COLORS) for number in range(len(folders))]
     curves = panels(
         [files.read_log(folder) for folder in folders],
         [files.read_validation(folder) for folder in folders],
     )
-    pages = [quote(os.path.relpath(folder / files.REPORT, output.parent)) for folder in folders]
-    of_runs = []  # the rows of each run after training, by their prompt
-    for folder in folders:
-        rows = files.read_evaluated(folder, files.AFTER)
-        of_runs.append({json.dumps(row["prompt"]): row for row in rows})
-    shared = [prompt for prompt in of_runs[0] if all(prompt in rows for rows in of_runs)]
-    settings = _side_by_side(["setting", *names], list(configs))
-    _write(
+    settings = side_by_side(["setting", *names], [files.read_config(run) for run in folders])
+    write(
         output,
         title=", ".join(names),
-        runs=[
-            (name, page, i % len(COLORS))
-            for i, (name, page) in enumerate(zip(names, pages, strict=True))
-        ],
-        results=_side_by_side(["", *names], list(columns)),
-        labels=names,
-        rows=_in_order([tuple(rows[prompt] for rows in of_runs) for prompt in shared]),
-        figures=[(panel.title, svg(panel, names)) for panel in curves],
+        runs=list(zip(names, pages, colors, strict=True)),
+        results=side_by_side(["", *names], [column_of(summary_of(run)) for run in folders]),
+        figures=[(panel.title, svg(panel)) for panel in curves],
         settings=[line for line in settings if any(cell != line[1] for cell in line[2:])],
     )
 
 
-def _write(output: Path, **content: Any) -> None:
+def write(output: Path, **content: Any) -> None:
+    """Fill the template."""
     environment = Environment(autoescape=True)
-    environment.filters |= {"cell": _cell, "words": in_words, "text": _text, "turns": messages}
+    environment.filters |= {"cell": cell, "words": in_words, "text": text_of, "turns": messages}
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     files.write_whole(output, environment.from_string(template).render(content))
 
 
-def _summary_of(folder: Path) -> dict[str, Any]:
+def summary_of(folder: Path) -> dict[str, Any]:
     """summary.json of a run (empty before its end) with the figures of `figures_of`."""
     summary = read_json(folder / files.SUMMARY, {})
     best = summary.get("best_checkpoint") or {}
     return {**summary, **figures_of(folder, best.get("step"))}
 
 
-def _length(run: dict[str, Any]) -> str:
-    if "steps" not in run:
-        return "This run is not finished."
-    return f"{run['steps']} steps in {run['minutes']:.1f} minutes."
+def facts_of(run: dict[str, Any]) -> list[str]:
+    """Sentences on how long a run took and how it ended."""
+    length = "This run is not finished."
+    if "steps" in run:
+        length = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
+    return [length, *ending_of(run)]
 
 
-def _column(run: dict[str, Any]) -> dict[str, str]:
+def column_of(run: dict[str, Any]) -> dict[str, str]:
     """A run's column of the comparison: label -> text, such as `before → after` and the change."""
-    facts = " ".join([_length(run), *ending_of(run)])
-    column = {"verdict": run["verdict"]["sentence"], "training": facts}
+    column = {"verdict": run["verdict"]["sentence"], "training": " ".join(facts_of(run))}
     if run["before"]:
         head, *lines = comparison(run["before"], run["after"], run["mcnemar_p"])
         column["test questions"] = head[0]
@@ -149,66 +139,58 @@ def _column(run: dict[str, Any]) -> dict[str, str]:
     return column
 
 
-def _side_by_side(head: list[str], columns: list[dict[str, Any]]) -> Table:
+def side_by_side(head: list[str], columns: list[dict[str, Any]]) -> Table:
     """A table with a line for each key of any column, by first appearance."""
     keys = dict.fromkeys(key for column in columns for key in column)
-    return [head, *([key, *(_cell(column.get(key)) for column in columns)] for key in keys)]
+    return [head, *([key, *(cell(column.get(key)) for column in columns)] for key in keys)]
 
 
-def _counts(before: list[dict], after: list[dict]) -> Table:
-    """How many questions each metric won and lost, of those that have it both times."""
-    table: Table = [["questions by metric", *OUTCOMES.values()]]
-    for name in metric_names(before):
-        counts = Counter(zip(outcomes(before, name), outcomes(after, name), strict=True))
-        table.append([in_words(name), *(counts[outcome] for outcome in OUTCOMES)])
-    return table
+def in_order(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
+    """The questions that the page shows, each before and after, by the outcome of its metric.
 
-
-def _in_order(rows: list[tuple[dict, ...]]) -> list[tuple[dict, ...]]:
-    """The rows that a page shows; a row has an evaluation for each label.
-
-    All rows with different metrics come first, in the order of `OUTCOMES` by their first and last
-    evaluation, then at most `MAX_UNCHANGED` of the other rows.
+    Those whose outcome changed come first; of the others there are at most `MAX_UNCHANGED`.
     """
-    metrics = independent_metrics(metric_names(row[0] for row in rows))
+    metrics = independent_metrics(metric_names(before))
 
-    def place(row: tuple[dict, ...]) -> int:
-        pairs = ((row[0]["metrics"].get(name), row[-1]["metrics"].get(name)) for name in metrics)
-        return min((list(OUTCOMES).index(pair) for pair in pairs if pair in OUTCOMES), default=4)
+    def place(question: tuple[dict, dict]) -> int:
+        places = [
+            ORDER.index(pair)
+            for pair in (tuple(outcomes(question, name)) for name in metrics)
+            if pair in ORDER
+        ]
+        return min(places, default=len(ORDER))
 
-    is_same = [all(one["metrics"] == row[0]["metrics"] for one in row) for row in rows]
-    changed = [row for row, same in zip(rows, is_same, strict=True) if not same]
-    unchanged = [row for row, same in zip(rows, is_same, strict=True) if same]
-    return [*sorted(changed, key=place), *unchanged[:MAX_UNCHANGED]]
+    questions = sorted(zip(before, after, strict=True), key=place)
+    changed = sum(place(question) < 2 for question in questions)
+    return questions[: changed + MAX_UNCHANGED]
 
 
-def _generations(folder: Path) -> tuple[list[tuple[int, Table]], int]:
+def generations_of(folder: Path) -> tuple[list[tuple[int, Table]], int]:
     """Step and table of each generation that the page shows, and the number of all completions."""
-    shown: list[Any] = []
+    tables: list[Any] = []
     for path in files.completion_files(folder):
         table = files.read_completions(path)
-        if not shown or not table.drop_columns(["step"]).equals(shown[-1].drop_columns(["step"])):
-            shown.append(table)
-    logged = sum(table.num_rows for table in shown)
+        if not tables or not table.drop_columns(["step"]).equals(tables[-1].drop_columns(["step"])):
+            tables.append(table)
+    logged = sum(table.num_rows for table in tables)
     every = max(1, -(-logged // MAX_COMPLETIONS))
-    shown = [*shown[:-1:every], *shown[-1:]]
     generations = []
-    for table in shown:
+    for table in [*tables[:-1:every], *tables[-1:]]:
         names = [name for name in table.column_names if name not in files.FIRST_COLUMNS]
         lines = [["prompt", "completion", *names]]
         for row in table.to_pylist():
-            texts = [messages(row["prompt"])[-1][1], _text(row["completion"])]
-            lines.append([*texts, *(row[name] for name in names)])
+            question = messages(row["prompt"])[-1][1]
+            lines.append([question, text_of(row["completion"]), *(row[name] for name in names)])
         generations.append((table["step"][0].as_py(), lines))
     return generations, logged
 
 
-def _text(completion: str | list[dict]) -> str:
+def text_of(completion: str | list[dict]) -> str:
     """A completion as text; the messages of a conversation are joined by line breaks."""
     return "\n".join(text for _, text in messages(completion))
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     """A value as the text of a cell: floats get four digits, None and NaN a dash."""
     if value is None or value != value:  # NaN
         return "–"

@@ -23,7 +23,7 @@ Points = dict[int, float]  # optimizer step -> value
 Spans = dict[int, tuple[float, float]]  # optimizer step -> 95 % interval
 
 COLORS = ("#2a66c8", "#c4541a", "#2b8a57", "#9a3fa5", "#8a6d00", "#c2304f")  # one a run
-INK, LINE = "#62666e", "#d9dbe0"  # text, grid
+LINE = "#d9dbe0"  # the grid; the page colours the text
 STYLE = {
     "svg.fonttype": "none",  # keep text as <text>, not as paths
     "font.size": 9,
@@ -35,10 +35,6 @@ STYLE = {
     "lines.linewidth": 2,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
     "axes.edgecolor": LINE,
     "grid.color": LINE,
 }
@@ -70,13 +66,9 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     titles |= {key: title for key, title in TITLES.items() if key in keys}
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
     for name in judged:
-        title, key = f"pull on {in_words(name)} (band: running interval)", f"push/{name}"
-        bands = [(curve(log, f"{key}_low"), curve(log, f"{key}_high")) for log in logs]
-        spans = [
-            {step: (low[step], high[step]) for step in low if step in high} for low, high in bands
-        ]
-        logged.append(Panel(title, [curve(log, key) for log in logs], spans))
-
+        title = f"pull on {in_words(name)} (band: running interval)"
+        pulls = [curve(log, f"push/{name}") for log in logs]
+        logged.append(Panel(title, pulls, [pull_spans(log, name) for log in logs]))
     rewards = [curve(log, "reward") for log in logs]
     metrics = metric_names(line for validation in validations for line in validation)
     validated = []
@@ -92,6 +84,12 @@ def curve(log: Log, key: str) -> Points:
     """Step -> value of a logged key; steps without a finite value are left out."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
+
+
+def pull_spans(log: Log, metric: str) -> Spans:
+    """The running interval of the pull on a metric at each step that has one."""
+    low, high = (curve(log, f"push/{metric}_{end}") for end in ("low", "high"))
+    return {step: (low[step], high[step]) for step in low if step in high}
 
 
 def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
@@ -120,11 +118,8 @@ def smooth(values: pd.Series) -> pd.Series:
     return values.rolling(window, center=True, min_periods=1).mean()
 
 
-def svg(panel: Panel, names: list[str]) -> str:
-    """A panel as SVG without its title, in the colours that the page's theme gives to the runs.
-
-    The aria-label, for screen readers, says where each curve starts and ends.
-    """
+def svg(panel: Panel) -> str:
+    """A panel as SVG without its title, in the colours that the page's theme gives to the runs."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -136,16 +131,10 @@ def svg(panel: Panel, names: list[str]) -> str:
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
     drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # use the page's font
-    drawn = drawn.replace(INK, "currentColor").replace(LINE, "var(--line)")
+    drawn = drawn.replace(LINE, "var(--line)")
     for number, color in enumerate(COLORS):
         drawn = drawn.replace(color, f"var(--run{number})")
-    label = []
-    for name, points in zip(names, panel.curves, strict=True):
-        steps = [min(points), max(points)] if points else []
-        ends = ", ".join(f"{points[step]:.3g} at step {step}" for step in steps)
-        label.append(f"{name}: {ends}" if name else ends)
-    label = html.escape("; ".join(label))
-    return drawn.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return drawn.replace("<svg", f'<svg role="img" aria-label="{html.escape(panel.title)}"', 1)
 
 
 def _draw(axis: Any, panel: Panel) -> None:
@@ -172,7 +161,7 @@ def _draw(axis: Any, panel: Panel) -> None:
         behind.set_ylabel("reward")
         behind.grid(visible=False)
     elif panel.spans:
-        axis.axhline(0.0, color=INK, linewidth=1)
+        axis.axhline(0.0, color=LINE, linewidth=2)
     steps = [step for points in panel.curves for step in points] or [1]
     axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # no empty space for a step 0
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))

@@ -71,29 +71,17 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
 
 
 def complete_card(card: str, config: dict[str, Any], table: str) -> str:
-    """TRL's model card with its gaps filled, and with sections on base model, data and results.
+    """TRL's model card with the table of results; `config` are the settings of run_config.json.
 
-    `card` is the Markdown that TRL wrote, `config` the settings of run_config.json, `table` what
-    the run printed at its end. TRL writes None as the name of a local base model, and a placeholder
-    as licence. The README.md in the base model's folder describes that model, if there is one;
-    `scripts/prepare_model.py` writes it.
+    TRL writes None as the name of a local base model, and a placeholder as licence.
     """
-    base = Path(config["model_name_or_path"])
+    base = Path(config["model_name_or_path"]).name
     card = card.replace("licence: license\n", "")
-    card = card.replace("[None](https://huggingface.co/None)", f"{base.name} (see *Base model*)")
+    card = card.replace("[None](https://huggingface.co/None)", base)
     card = card.replace('model="None"', f'model="{config["output_dir"]}"')
-    about = base / files.CARD
-    sources = {name: config.get(name) for name in ("dataset_name", "dataset_path", "sources")}
-    sources = {name: value for name, value in sources.items() if value}
-    # The Hub would render markup that names and completions in the table contain.
-    data = escape(str(sources), quote=False)
+    # The Hub would render markup that the table contains.
     table = escape(table, quote=False).replace("```", "'''")
-    return (
-        f"{card}\n## Base model\n\n"
-        f"{about.read_text(encoding='utf-8').strip() if about.is_file() else f'`{base}`'}\n"
-        f"\n## Data\n\nRows of the recipe `{config['recipe']}`: {data}. Licences: README of the "
-        f"repository.\n\n## Before and after\n\n```\n{table}\n```\n"
-    )
+    return f"{card}\n## Before and after\n\n```\n{table}\n```\n"
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:

@@ -241,21 +241,16 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
         f"{expected:.2g} useful groups are expected in an optimizer step of {groups_a_step:g} "
         f"(95 %: {groups_a_step * low:.2g} to {groups_a_step * high:.2g})"
     )
-    seen = tasks[tasks["groups"] >= ENOUGH_GROUPS]
-    answers = figures[
-        figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(seen["task"])
-    ]
-    most = answers.groupby("task")["useful"].max()
-    if barren := ", ".join(seen[seen["useful"] == 0]["task"]):
-        problem = f"nothing to learn from: all completions of a prompt of {barren} score alike"
-    elif expected < USEFUL_A_STEP:
+    if expected < USEFUL_A_STEP:
         problem = f"too little to learn from: {words}, at least {USEFUL_A_STEP:g} are needed"
-    elif alike := ", ".join(most.index[most == 0]):
-        no_answer = f"no correctness reward tells completions of {alike} apart"
-        problem = f"only the form of an answer: {no_answer}"
-    else:
-        return True, f"enough to learn from: {words}"
-    return False, f"{problem}. {ADVICE}"
+        return False, f"{problem}. {ADVICE}"
+    sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
+    answers = figures[figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(sampled)]
+    most = answers.groupby("task")["useful"].max()
+    if alike := ", ".join(most.index[most == 0]):
+        problem = f"no correctness reward tells completions of {alike} apart"
+        return False, f"only the form of an answer can be learnt: {problem}. {ADVICE}"
+    return True, f"enough to learn from: {words}"
 
 
 def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
