@@ -8,6 +8,7 @@ line. A preset holds the settings of a paper, in a YAML file of recipes/presets/
 are given, a later one wins. A preset named in the run's YAML (`preset:`) is weaker than that YAML.
 """
 
+import contextlib
 import difflib
 import json
 import os
@@ -270,14 +271,19 @@ def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
 
 
 def _expanded(name: str, value: Any, problems: list[str]) -> Any:
-    """A path, or a list of paths, with `~` and environment variables expanded."""
+    """A path, or a list of paths, with `~` and environment variables expanded; None for a pipe."""
     if isinstance(value, list):
-        return [_expanded(name, path, problems) for path in value]
+        paths = [_expanded(name, path, problems) for path in value]
+        return [path for path in paths if path is not None]
     if not isinstance(value, str):
         return value
     path = os.path.expandvars(os.path.expanduser(value))
     if unset := re.search(r"\$\{?(\w+)", path):
         problems.append(f"{name} is {value!r}, and the variable {unset[1]} is not set: export it.")
+    with contextlib.suppress(OSError):  # the name is too long, say: whoever reads it refuses it
+        if Path(path.rpartition(":")[0] or path).is_fifo():  # reading it would wait for a writer
+            problems.append(f"{name} is {value!r}, a pipe: give an ordinary file or a folder.")
+            return None
     return path
 
 

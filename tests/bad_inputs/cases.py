@@ -37,6 +37,8 @@ SETTINGS = [
     ({5: 4}, "unknown argument 5"),
     ({"max_prompt_length": 5}, "TRL has it no more: it trains on prompts of any length"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
+    ({"run_name": "of hf_abcdefghijklmnop"}, "run_name holds a token", "take the secret out"),
+    ({"env": {"WANDB_NOTES": "sent Bearer abcdefgh"}}, "WANDB_NOTES holds a token"),
     ({"env": {"A=B": 1}}, "env: "),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
     ({"chat_template_path": "a.jinja"}, "No such file or directory", "a.jinja"),
@@ -64,6 +66,7 @@ SETTINGS = [
     ({"use_peft": True, "lora_target_modules": ["q_prj"]}, "q_prj", "'.*q_proj' say"),
     ({"use_peft": True, "lora_target_modules": ["q_proj", "v_prj"]}, "the name v_prj", "v_proj"),
     # A reference that moves, and checkpoints from which no run could go on
+    ({"dtype": "fastest", "bf16": True, "use_cpu": True}, "with bf16 every product is in bfloat16"),
     ({"resume_from_checkpoint": "a/checkpoint-5"}, "resume_from_checkpoint is 'a/checkpoint-5'"),
     ({"ignore_data_skip": True}, "ignore_data_skip and save_only_model must be false"),
     ({"gradient_accumulation_steps": 3, "steps_per_generation": 2, "save_steps": 2},
@@ -93,13 +96,20 @@ TOOLS_ON_TWO = [
     ("FSDP2", {}),
     ("DDP", {"use_vllm": True, "vllm_tensor_parallel_size": 2}),
 ]
+# Each list holds the one before nine times: 9^9 values in 400 bytes.
+LAUGHS = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
 YAML = [
     ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
-    ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: Circular reference"),
+    ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: an alias contains itself"),
+    ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
+    (LAUGHS, "cannot read run.yaml: it holds more than 100,000 values"),
+    ("a: " + "x" * 2_000_000, "cannot read run.yaml: it has 2,000,003 bytes"),
 ]
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
@@ -109,6 +119,7 @@ WORDS = [
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
 ]
 ENV = [
+    ({"WORLD_SIZE": "two"}, "'two'"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'

@@ -126,6 +126,22 @@ def test_what_is_refused_is_not_reported_in_other_words_as_well(settings, proble
     assert len(refusal(settings=settings)) == problems
 
 
+def test_a_pipe_is_refused_where_reading_it_would_wait_for_ever(refusal, tmp_path_factory):
+    pipe = tmp_path_factory.mktemp("pipes") / "train.jsonl"
+    os.mkfifo(pipe)
+    args = parse_arguments(recipe_of("gsm8k").RecipeArguments, ["--config", str(pipe)])
+    assert_refused(args.problems, ("it is not an ordinary file",))
+    for settings in (
+        {"dataset_path": str(pipe)},
+        {"dataset_path": None, "only_rows": str(pipe)},
+        {"chat_template_path": str(pipe)},
+        {"reward_funcs": [f"{pipe}:mine", "xml_format"]},
+    ):
+        assert_refused(refusal(settings=settings), ("a pipe: give an ordinary file",))
+    words = ("nor a folder that holds some",)
+    assert_refused(refusal(settings={"dataset_path": str(pipe.parent)}), words)
+
+
 def test_a_yaml_that_is_not_there_is_named_and_not_the_recipe_beside_it():
     with pytest.raises(ValueError, match=r"there is no file recipes/gsm8k/qwen\.yaml"):
         load_recipe(Path("recipes/gsm8k/qwen.yaml"), [])

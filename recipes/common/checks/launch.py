@@ -24,6 +24,11 @@ from recipes.common.training.tools import tools_of
 from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import OF_A_LAUNCHER, announce
+from recipes.common.utils.secrets import hide_secrets
+
+# Names that leave this machine, or that others see on it.
+PUBLIC_NAMES = ("run_name", "project", "hub_model_id", "hub_revision", "output_dir", "logging_dir")
+PUBLIC_VARIABLES = ("WANDB_NAME", "WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_NOTES", "WANDB_TAGS")
 
 # --- How it is launched
 
@@ -156,3 +161,15 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
             f"cannot resume: set it to a multiple of {period}."
         )
     return problems
+
+
+def check_public_names(training: dict[str, Any]) -> list[str]:
+    """A problem for each name with a secret in it that trackers, the Hub or folders show."""
+    names = {name: training.get(name) for name in PUBLIC_NAMES}
+    names |= {name: os.environ.get(name) for name in PUBLIC_VARIABLES}
+    return [
+        f"{name} holds a token, a key or a password ({hide_secrets(value)}), and others see this "
+        "name: take the secret out, and make a new one where the name was used before."
+        for name, value in names.items()
+        if isinstance(value, str) and hide_secrets(value) != value
+    ]

@@ -16,7 +16,13 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from trl import ModelConfig
 
-from recipes.common.checks.launch import build, check_batch, check_launch_file, check_processes
+from recipes.common.checks.launch import (
+    build,
+    check_batch,
+    check_launch_file,
+    check_processes,
+    check_public_names,
+)
 from recipes.common.checks.model import open_model
 from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.data.split import first_rows
@@ -71,6 +77,7 @@ def preflight(
         problems += wrong or check_launch_file()
         if not wrong:
             result.model, result.training = build(args)
+    problems += check_public_names(args.training)
     with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
     with collect_errors(problems):

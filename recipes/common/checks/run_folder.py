@@ -190,6 +190,14 @@ def _check_resumable(
         )
     if checkpoint is None:
         return
+    if training.load_best_model_at_end:
+        best = files.read_json(checkpoint / files.STATE, {}).get("best_model_checkpoint")
+        best = folder / Path(best).name if best else checkpoint
+        if best != checkpoint and (reason := files.why_not_whole(best)):
+            raise ValueError(
+                f"{best}, the best checkpoint so far, is not whole: {reason}. Restore it, or give "
+                "--fresh."
+            )
     if training.sync_ref_model:
         raise ValueError(
             f"cannot resume from {checkpoint}: TRL keeps a moving reference (sync_ref_model) in no "

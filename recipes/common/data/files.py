@@ -1,6 +1,7 @@
 """Read the rows of files and folders, in the layouts that data sets have, by split."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -53,6 +54,10 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
         return {}
     found = DataFilesDict.from_patterns(patterns, str(folder), allowed_extensions=KINDS)
     splits = {str(split): [Path(file) for file in files] for split, files in found.items() if files}
+    # Where a subfolder is named as a split, such as a run's evaluation, `datasets` reads it alone.
+    own = sorted(file for file in folder.iterdir() if file.suffix in KINDS)
+    if not {*own} <= {*chain.from_iterable(splits.values())}:
+        return {file.stem: [file] for file in own}
     for files in splits.values():
         configs = {file.relative_to(folder).parts[0] for file in files if file.parent != folder}
         if len(configs) > 1:
@@ -102,12 +107,21 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = lines.readline()
         lines.seek(0)
-        rows = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), strict=True)
+        separator = max(",;\t", key=header.count)
+        rows = csv.DictReader(lines, delimiter=separator, strict=True)
         for row in rows:
             if None in row:
                 raise ValueError(
                     f"line {rows.line_num} has more than the {len(rows.fieldnames)} values of the "
                     'first line; put a text with separators in quotes ("...").'
+                )
+            # Nobody can tell whether 24,5 is one number or two.
+            if separator == ";" and any(
+                re.fullmatch(r"-?\d+,\d+", text or "") for text in row.values()
+            ):
+                raise ValueError(
+                    f"line {rows.line_num} has a number with a comma: write a decimal point, and "
+                    "no mark of thousands."
                 )
             yield row
 
