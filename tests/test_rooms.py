@@ -61,7 +61,7 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 3800,
+    "rewards": 3850,
     "rewards/latex": 1400,
     "rewards/sandbox": 2900,
     "scripts": 950,
