@@ -218,8 +218,7 @@ class Answer:
 
     def outcomes(self, reward: Reward) -> list[str | None]:
         """The outcome that the reward logged for each completion (see `rows.score_rows`)."""
-        logged = self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
-        return [None if outcome is None else as_text(outcome) for outcome in logged]
+        return self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
 
     def log_extra(self, column: str, values: list) -> None:
         """TRL's `log_extra`, as the reward gets it."""
@@ -270,6 +269,9 @@ async def ask(
                 "completions"
             )
         answer.columns[column] = as_column(values)
+    wrong = [outcome for outcome in answer.outcomes(reward) if not isinstance(outcome, str | None)]
+    if wrong:
+        raise ValueError(f"it logged outcomes that are no text: {wrong!r:.80}")
     return answer
 
 
