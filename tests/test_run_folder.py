@@ -20,7 +20,7 @@ RECORD = {"seed": 0, "engine": "one process", "versions": {"torch": "2.8"}, "dig
 
 OPTIONS = {
     "fresh": False, "accept_changed": [], "sync_ref_model": False, "process_index": 0,
-     "world_size": 1, "num_eval_rows": 4, "digests": {},
+    "world_size": 1, "num_eval_rows": 4, "digests": {}, "load_best_model_at_end": False,
 }  # fmt: skip
 
 
@@ -173,6 +173,14 @@ def test_a_run_whose_only_checkpoint_was_damaged_does_not_begin_anew_in_silence(
     assert refused(run) == 2
     (run / "checkpoint-5" / "trainer_state.json").unlink()  # never whole: nothing is lost
     assert start(run) is None
+
+
+def test_the_best_checkpoint_must_be_whole_where_the_run_ends_with_it(run, capsys):
+    add_checkpoint(run, 10, best_model_checkpoint="elsewhere/run/checkpoint-5")
+    (run / "checkpoint-5" / "adapter.safetensors").unlink()
+    assert start(run) == str(run / "checkpoint-10")
+    assert refused(run, load_best_model_at_end=True) == 2
+    assert "checkpoint-5, the best checkpoint so far, is not whole" in capsys.readouterr().out
 
 
 def test_a_file_of_completions_that_a_kill_cut_short_is_written_again(run):

@@ -46,6 +46,24 @@ def train(model: Path, folder: Path, share: bool, **config) -> tuple[list[torch.
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", ["the update", "generation"])
+def test_an_argument_that_trl_adds_is_told_once_and_nothing_is_shared(pair, part):
+    batch = {**two_groups(), "output_attentions": False}
+    config = GenerationConfig(max_new_tokens=2, pad_token_id=0)
+
+    def output_of(model):
+        if part == "the update":
+            return model(**batch, labels=batch["input_ids"], fused_lm_head=True).log_probs
+        return model.generate(**batch, generation_config=config)
+
+    plain, shared = pair
+    message = f"no effect on {part}: the model is called with output_a"
+    with pytest.warns(UserWarning, match=message) as warned:
+        outputs = [output_of(plain), output_of(shared), output_of(shared)]
+    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
+    assert sum(message in str(warning.message) for warning in warned) == 1
+
+
 @pytest.mark.parametrize(
     "config",
     [

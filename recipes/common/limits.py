@@ -80,6 +80,9 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
     (lambda s: len(s.example) not in (0, 2),
      "example is {example}; give a question and its completion, or none."),
+    (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
+     "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, or "
+     "no tools."),
     # TRL 1.16 would hang: the rollouts of two processes have different numbers of turns.
     (lambda s: (s.tools or s.environment_factory) and shares_a_turn(s),
      "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "

@@ -119,7 +119,7 @@ WORDS = [
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
 ]
 ENV = [
-    ({"WORLD_SIZE": "two"}, "'two'"),
+    ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment, and no number"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
@@ -192,7 +192,7 @@ REWARDS = [
      "reward 'mine' fails on the reference answers: TimeoutError: no answer after 1 s"),
     ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine' fails", ": E"),
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
-     "mine.kind, mine.full = 'verifier', 'much'", "declares full = 'much'"),
+     "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
     ("mine = 5", "is 5, which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, load_dataset, load_from_disk
-from datasets.data_files import DataFilesDict, EmptyDatasetError, get_data_patterns
+from datasets.data_files import (
+    FILES_TO_IGNORE,
+    DataFilesDict,
+    EmptyDatasetError,
+    get_data_patterns,
+)
 from pyarrow.parquet import ParquetFile
 
 from rewards.rows import lines_of, parse_line
@@ -55,7 +60,8 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
     found = DataFilesDict.from_patterns(patterns, str(folder), allowed_extensions=KINDS)
     splits = {str(split): [Path(file) for file in files] for split, files in found.items() if files}
     # Where a subfolder is named as a split, such as a run's evaluation, `datasets` reads it alone.
-    own = sorted(file for file in folder.iterdir() if file.suffix in KINDS)
+    names = sorted(path.name for path in folder.iterdir() if path.suffix in KINDS)
+    own = [folder / name for name in names if name not in FILES_TO_IGNORE]
     if not {*own} <= {*chain.from_iterable(splits.values())}:
         return {file.stem: [file] for file in own}
     for files in splits.values():
@@ -115,10 +121,9 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
                     f"line {rows.line_num} has more than the {len(rows.fieldnames)} values of the "
                     'first line; put a text with separators in quotes ("...").'
                 )
+            texts = [str(text) for text in row.values()]
             # Nobody can tell whether 24,5 is one number or two.
-            if separator == ";" and any(
-                re.fullmatch(r"-?\d+,\d+", text or "") for text in row.values()
-            ):
+            if separator == ";" and any(re.fullmatch(r"-?\d+,\d+", text) for text in texts):
                 raise ValueError(
                     f"line {rows.line_num} has a number with a comma: write a decimal point, and "
                     "no mark of thousands."

@@ -27,7 +27,10 @@ from recipes.common.utils.screen import announce
 
 def world_size() -> int:
     """The number of processes that the launcher started for this run."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    number = os.environ.get("WORLD_SIZE", "1")
+    if not number.isdecimal():
+        raise ValueError(f"WORLD_SIZE is {number!r} in the environment, and no number: unset it.")
+    return int(number)
 
 
 def asked_of_the_launcher() -> dict[str, Any]:

@@ -119,18 +119,20 @@ def share_prompts(
     def forward(self, *args, **kwargs):
         # PEFT passes all its arguments, most of them as None.
         arguments = {name: value for name, value in kwargs.items() if value is not None}
-        if not args and arguments.keys() == SCORED and shared.is_same_update():
-            return shared.score(**arguments)
-        return shared.plain_forward(*args, **kwargs)
+        if args or not arguments.keys() >= SCORED:
+            return shared.plain_forward(*args, **kwargs)
+        if not shared.is_same_update(arguments):
+            return shared.plain_forward(**kwargs)
+        return shared.score(**arguments)
 
     @functools.wraps(type(model).generate)
     @torch.no_grad()
     def generate(self, *args, **kwargs):
         arguments = {name: value for name, value in kwargs.items() if value is not None}
-        is_plain = bool(args) or arguments.keys() != GENERATED
+        is_plain = bool(args) or not arguments.keys() >= GENERATED
         if is_plain or arguments["input_ids"].shape[1] == 1:  # one token leaves nothing to share
             return shared.plain_generate(*args, **kwargs)
-        if not shared.is_same_generation(arguments["generation_config"]):
+        if not shared.is_same_generation(arguments):
             return shared.plain_generate(**kwargs)
         return shared.generate(**arguments)
 
@@ -151,10 +153,15 @@ class _SharedPrompts:
 
     # --- Trials: is the result the same?
 
-    def is_same_update(self) -> bool:
+    def is_same_update(self, arguments: dict[str, Any]) -> bool:
+        if others := sorted(arguments.keys() - SCORED):  # of a later TRL
+            return self._refuse("the update", f"the model is called with {', '.join(others)}, too")
         return self._is_same("the update", self._why_update_differs)
 
-    def is_same_generation(self, config: GenerationConfig) -> bool:
+    def is_same_generation(self, arguments: dict[str, Any]) -> bool:
+        config: GenerationConfig = arguments["generation_config"]
+        if others := sorted(arguments.keys() - GENERATED):
+            return self._refuse("generation", f"the model is called with {', '.join(others)}, too")
         if (config.num_beams or 1) * (config.num_return_sequences or 1) > 1:
             return self._refuse("generation", "num_beams or num_return_sequences is more than 1")
         if config.use_cache is False or config.cache_implementation is not None:
