@@ -164,7 +164,11 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
     `kwargs` has all that it needs. Any other function is the reward: `kwargs` are bound to it.
     """
     signature, parameters = inspect.signature(target), named_parameters(target)
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    passes_more_on = inspect.isclass(target) and inspect.Parameter.VAR_KEYWORD in kinds
     for name, value in kwargs.items():
+        if name not in parameters and passes_more_on:
+            continue
         # A reward's **kwargs, which take TRL's columns, would swallow a misspelt parameter.
         if name not in parameters or name in TRL_ARGUMENTS:
             raise ValueError(

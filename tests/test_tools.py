@@ -62,7 +62,10 @@ def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
         trained.append((columns, list(trainer.model.parameters())))
     (ours, our_weights), (theirs, their_weights) = trained
     assert ours == theirs and ours[0] == ENVIRONMENT
-    assert all(map(torch.equal, our_weights, their_weights))
+    # A step changes a weight by 1e-6. On a CPU our update leaves masked tokens out of its sums,
+    # which may round a weight of 0.2 by its last bit.
+    for mine, of_trl in zip(our_weights, their_weights, strict=True):
+        torch.testing.assert_close(mine, of_trl, rtol=0.0, atol=3e-8)
 
 
 @pytest.mark.slow
