@@ -169,7 +169,7 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
         "Stopped early: strict was no better.",
         "The model is that of step 3, the best by correct in format: 0.25 over 4 validation rows.",
     ]
-    assert lines[-3].startswith("  4 test questions show no change, however large (80 % power")
+    assert lines[-3].startswith("  4 test questions can show no change, however large (80 % power")
     assert lines[-1] == "  Look at it: run/report.html   All figures: run/summary.json"
 
 

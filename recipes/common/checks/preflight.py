@@ -8,6 +8,7 @@ whether the model will learn.
 
 import json
 import shlex
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -115,8 +116,8 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
     for reward in result.rewards:
         if reward.kind == UNDECLARED:
             notes.append(
-                f"{reward.name}: undeclared, so that no promise is checked; set .kind and .full "
-                "under it"
+                f"{reward.name}: undeclared, so no promise is checked; write below it "
+                f'{reward.name}.kind = "verifier" and {reward.name}.full = what a right answer earns'
             )
         if reward.kind == "model":
             notes.append(f"{reward.name}: a model, which neither preflight nor the cheat test call")
@@ -157,8 +158,8 @@ def report(result: Preflight) -> str:
     if result.lines and hasattr(args.recipe, "answer_column"):  # rows that a recipe reads itself
         lines.append("  The first questions, and their answers as they are read:")
         for row in result.rows[:SHOWN_ROWS]:
-            question = " ".join(question_of(row["prompt"]).split())
-            lines.append(f"    {question:.60} -> {row['answer']!r:.60}")
+            asked = textwrap.shorten(question_of(row["prompt"]), 60, placeholder=" ...")
+            lines.append(f"    {asked} -> {row['answer']!r:.60}")
     lines.append(format_table(result.lines) if result.lines else "  (no rows or rewards to check)")
     lines += [f"  {note}" for note in args.notes]
     problems = [line for problem in args.problems for line in problem.split("\n")]

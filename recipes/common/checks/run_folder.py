@@ -54,7 +54,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
             dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
-        announce(f"dtype: {dtype}, {times:.1f} times as fast here as the other (dtype: fastest)")
+        announce(f"dtype: {dtype}, the fastest here, by {times:.1f} times (dtype: fastest)")
     return broadcast_object_list([dtype])[0] if training.world_size > 1 else dtype
 
 
