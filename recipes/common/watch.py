@@ -264,9 +264,7 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     trainer._calculate_rewards = calculate_and_log
 
 
-def _compute_advantages(
-    trainer: GRPOTrainer, rewards_CR: torch.Tensor, count: int
-) -> list[float] | None:
+def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, count: int) -> list | None:
     """Compute the advantages of this rank's `count` completions from the rewards of all ranks.
 
     None with `normalize_then_sum`, where an advantage does not follow from the total reward.
