@@ -142,32 +142,35 @@ def _result(side: str) -> Fraction | None:
 
 def _last_number(text: str) -> Fraction | None:
     """The last number of a sentence that is not a detail; if all are details, the last one."""
-    numbers, main, end, is_detail = list(_NUMBER.finditer(text)), [], 0, False
+    numbers = list(_NUMBER.finditer(text))
+    results = []  # the indices of the numbers that are not details
+    end = 0  # of the number before
+    is_detail = False  # the number before
     for i, number in enumerate(numbers):
         before = text[max(end, number.start() - 60) : number.start()]
         end = number.end()
         is_led = _DETAIL.search(before) or (is_detail and _WITH.fullmatch(before))
         is_detail = is_led or number["ordinal"] or _COMPARES.match(text, end)
         if not is_detail:
-            main.append(i)
-    for i in [*range(len(numbers)), *main][::-1]:
+            results.append(i)
+    for i in [*reversed(results), *reversed(range(len(numbers)))]:
         if not is_denied(text, *numbers[i].span()):
             return _value(text, numbers, i)
     return None
 
 
-def one_number(text: str) -> Fraction | None:
-    """The value of a text that is one number; None for any other text.
+def read_one_number(text: str) -> Fraction | None:
+    """Read a text that is one number; None for any other text.
 
-    It accepts what `number_of` reads, and also `**18**`, `18m` and `18:00`.
+    It reads what `number_of` reads, and also `**18**`, `18m` and `18:00`.
 
-    Example: `one_number("**18**") == 18`; `one_number("She keeps 18 eggs") is None`
+    Example: `read_one_number("**18**") == 18`; `read_one_number("She keeps 18 eggs") is None`
     """
     value = number_of(text)
-    if value is not None or len(text) > MAX_SENTENCE_CHARS:
-        return value
-    number = _NUMBER.fullmatch(_plain(text))
-    return _read(number) if number else None
+    if value is None and len(text) <= MAX_SENTENCE_CHARS:
+        number = _NUMBER.fullmatch(_plain(text))
+        value = _read(number) if number else None
+    return value
 
 
 # --- The last sentence
@@ -283,7 +286,8 @@ def _is_taken_back(text: str, place: Place) -> bool:
     answer = inside_of(text, place)
     if is_denied(text, place.start, place.end, answer):
         return True
-    later, value = _corrected(text[place.end :][-MAX_CHARS:]), one_number(answer)
+    value = read_one_number(answer)
+    later = _corrected(text[place.end :][-MAX_CHARS:])
     return later is not None and None not in (later.value, value) and later.value != value
 
 
@@ -329,7 +333,7 @@ def _enclosed(text: str, place: Place) -> Stated:
     inside = inside_of(text, place)
     value = None
     if not is_denied(text, place.start, place.end, inside):
-        value = one_number(inside)
+        value = read_one_number(inside)
         if value is None and _SENTENCE.match(inside):
             value = stated(inside)
     return Stated(value, place.inside_end)

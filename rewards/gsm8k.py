@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from functools import partial
 
-from rewards.answer import final_answer, last_tag, one_number
+from rewards.answer import final_answer, last_tag, read_one_number
 from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, read_each, score_rows
 from rewards.text import answer_part, completion_text, find_tag
@@ -30,7 +30,7 @@ def _score(answer: str | Fraction | None, gold: str, exact: float, numeric: floa
     if not isinstance(answer, str):
         return exact * (answer == wanted)
     answer = answer.removeprefix("####").strip()
-    return exact if answer == gold.strip() else numeric * (one_number(answer) == wanted)
+    return exact if answer == gold.strip() else numeric * (read_one_number(answer) == wanted)
 
 
 def score_harness(

@@ -25,7 +25,7 @@ def main() -> None:
     options, overrides = parser.parse_known_args()
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.evaluate import evaluate
-    from recipes.common.evaluation.pass_at_k import lines_of
+    from recipes.common.evaluation.pass_at_k import format_pass_at_k
     from recipes.common.evaluation.scores import compare, comparison_table
     from recipes.common.sampling.idle import held_out_rows, idle_trainer
     from recipes.common.utils.run_files import write_rows
@@ -41,7 +41,7 @@ def main() -> None:
             write_rows(options.output, evaluated[name])
     print(comparison_table(**compare(*evaluated.values())))
     if samples:
-        print("\n".join(lines_of(evaluated)))
+        print("\n".join(format_pass_at_k(evaluated)))
 
 
 if __name__ == "__main__":

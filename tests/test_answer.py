@@ -12,7 +12,7 @@ from rewards.answer import (
     is_final_answer,
     last_box,
     last_tag,
-    one_number,
+    read_one_number,
     stated_text,
 )
 from rewards.latex.number import number_of
@@ -197,9 +197,9 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("text", SPELLINGS)
 def test_one_number_is_read_alike_wherever_it_stands(text):
-    value = one_number(text)
+    value = read_one_number(text)
     assert value == number_of(text) or text in ("**18**", "18:00", "18m")
-    assert one_number(last_tag(f"<answer>{text}</answer>")) == value
+    assert read_one_number(last_tag(f"<answer>{text}</answer>")) == value
     places = ["<answer>{}</answer>", r"\boxed{{{}}}", "#### {}", "The answer is {}.", "Answer: {}"]
     assert {final_answer(place.format(text)) for place in places} == {value}
 

@@ -9,7 +9,7 @@ from support.launching import ROOT
 from support.scored_by_place import give, make_trainer
 from support.tiny_model import build_tiny_model
 
-from recipes.common.evaluation.pass_at_k import lines_of, pass_at_k
+from recipes.common.evaluation.pass_at_k import format_pass_at_k, pass_at_k
 from recipes.common.sampling.idle import sample
 from recipes.common.utils.run_files import read_rows
 
@@ -29,16 +29,16 @@ def of_rows(*counts, n=4):
 
 
 def test_lines_have_intervals_over_problems_and_a_difference_problem_by_problem():
-    lines = lines_of({"A": of_rows(1, 1, 1, 0)})
+    lines = format_pass_at_k({"A": of_rows(1, 1, 1, 0)})
     assert lines[1] == "  tests pass@4    75.0 % (25-100)  A"
-    paired = lines_of({"A": of_rows(0, 4, 4), "B": of_rows(1, 4, 4)})
+    paired = format_pass_at_k({"A": of_rows(0, 4, 4), "B": of_rows(1, 4, 4)})
     assert paired[2] == "  tests pass@1    +8.3 pt (+0 to +25)  by problem"
 
 
 def test_a_sample_without_the_metric_makes_n_smaller_and_too_few_leave_the_problem_out():
     whole, part = of_rows(0)[0], of_rows(2, n=2)[0]  # of two samples the sandbox failed
     part["samples"] += [{}, {}]
-    assert lines_of({"A": [whole, part]})[:2] == [
+    assert format_pass_at_k({"A": [whole, part]})[:2] == [
         "  tests pass@1    50.0 % (0-100)  A",
         "  tests pass@4    0.0 % (0-0)  A",
     ]

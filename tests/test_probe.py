@@ -11,9 +11,9 @@ from support.step_rewards import give_steps
 from support.tiny_model import build_tiny_model
 
 from recipes.common.sampling.probe import (
+    compute_pushes,
     figures_of,
     keep_rows,
-    pushes_of_rewards,
     report,
     score,
     verdict,
@@ -142,7 +142,7 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
 
     scored = pd.DataFrame({"tidy": tidy, "right": right})
     rewards = [reward(name="tidy"), reward(name="right")]
-    assert pushes_of_rewards(metric, rows, samples, scored, rewards) == {
+    assert compute_pushes(metric, rows, samples, scored, rewards) == {
         "format": {"tidy": 0.577, "right": 0.0},  # the format first
         "right": {"tidy": 0.0, "right": 0.289},  # no answer to the second row is right
     }

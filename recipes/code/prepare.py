@@ -126,12 +126,12 @@ def load_tasks(
         for row in rows:
             splits[split_of.get(row["task_id"])].append(mbpp_task(row))
     if task_ids:
-        splits = {"train": [], "test": named_tasks(task_ids, [*chain(*splits.values())])}
+        splits = {"train": [], "test": select_tasks(task_ids, [*chain(*splits.values())])}
     return {split: [complete_row(task) for task in splits[split]] for split in ("train", "test")}
 
 
-def named_tasks(file: Path, tasks: list[Task]) -> list[Task]:
-    """The tasks whose ids stand in a file, one a line: `2`, `Mbpp/2` or `HumanEval/2`.
+def select_tasks(file: Path, tasks: list[Task]) -> list[Task]:
+    """Select the tasks that a file names, one id a line: `2`, `Mbpp/2` or `HumanEval/2`.
 
     ValueError if no task has one of the ids.
     """

@@ -115,7 +115,8 @@ class Watch(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         step, is_main = state.global_step, state.is_world_process_zero
-        self.next_step = -(-step // max(1, self.metric_steps)) * self.metric_steps
+        # The first step from here on that `metric_steps` divides.
+        self.next_step = math.ceil(step / max(1, self.metric_steps)) * self.metric_steps
         if is_main:
             path = self.folder / files.VERSIONS
             starts = files.read_json(path, default=[]) if step else []
@@ -207,17 +208,18 @@ class Watch(TrainerCallback):
         ]
 
     def figures(self, measured: list[Measured], advantages: list[float] | None) -> dict[str, float]:
-        """The values to log for this rank's completions; all ranks call this method together.
+        """Compute the values to log, over all ranks, which must call this method together.
 
-        `advantages` is None if they are not known.
+        `measured` and `advantages` are of this rank's completions. Without advantages (None) the
+        push is not logged.
         """
         args, state = self.trainer.args, self.trainer.state
         if self.trainer.accelerator.num_processes > 1:
             measured = gather_object(measured)
             advantages = advantages and gather_object(advantages)
         outcomes = [outcome for outcome, _ in measured]
-        every = max(self.metric_steps, state.logging_steps)
-        looks = -(-state.max_steps // every) * len(independent_metrics(metric_names(outcomes)))
+        logged_steps = math.ceil(state.max_steps / max(self.metric_steps, state.logging_steps))
+        looks = logged_steps * len(independent_metrics(metric_names(outcomes)))
         logged = figures(outcomes, advantages, args.num_generations, state.log_history, looks)
         if failed := fmean(failure is not None for _, failure in measured):
             logged["errors/metric"] = failed
@@ -246,28 +248,36 @@ class Watch(TrainerCallback):
 
 
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
-    """Let `watched` see the completions of a TRL trainer before its rewards, and the rewards."""
-    args, calculate_rewards = trainer.args, trainer._calculate_rewards
-    has_totals = args.multi_objective_aggregation == "sum_then_normalize"
+    """Patch a TRL trainer to log the metric and its push for the completions that it trains on."""
+    calculate_rewards = trainer._calculate_rewards
 
-    def observed(rows: list[dict], prompts: list, completions: list, *more) -> torch.Tensor:
+    def calculate_and_log(rows: list, prompts: list, completions: list, *more) -> torch.Tensor:
+        # The metric comes first, because a reward may change the completions.
         measured = watched.measure(rows, completions) if trainer.model.training else None
         rewards_CR = calculate_rewards(rows, prompts, completions, *more)  # of all ranks
         if measured is not None:
-            advantages = None
-            if has_totals:
-                weighted_CR = rewards_CR * trainer.reward_weights.to(rewards_CR.device)
-                totals_C = weighted_CR.nansum(dim=1)
-                totals_C[rewards_CR.isnan().all(dim=1)] = torch.nan
-                totals = [None if math.isnan(total) else total for total in totals_C.tolist()]
-                advantages = advantages_of(totals, args.num_generations, args.scale_rewards)
-                first = trainer.accelerator.process_index * len(rows)
-                advantages = advantages[first : first + len(rows)]
+            advantages = _compute_advantages(trainer, rewards_CR, len(rows))
             for name, value in watched.figures(measured, advantages).items():
                 trainer._metrics["train"][name].append(value)
         return rewards_CR
 
-    trainer._calculate_rewards = observed
+    trainer._calculate_rewards = calculate_and_log
+
+
+def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, count: int) -> list | None:
+    """Compute the advantages of this rank's `count` completions from the rewards of all ranks.
+
+    None with `normalize_then_sum`, where an advantage does not follow from the total reward.
+    """
+    args = trainer.args
+    if args.multi_objective_aggregation != "sum_then_normalize":
+        return None
+    totals_C = (rewards_CR * trainer.reward_weights.to(rewards_CR.device)).nansum(dim=1)
+    totals_C[rewards_CR.isnan().all(dim=1)] = torch.nan  # nansum gives 0 where no reward scored
+    totals = [None if math.isnan(total) else total for total in totals_C.tolist()]
+    advantages = advantages_of(totals, args.num_generations, args.scale_rewards)
+    first = trainer.accelerator.process_index * count
+    return advantages[first : first + count]
 
 
 class _Report(TrainerCallback):

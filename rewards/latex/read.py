@@ -103,7 +103,7 @@ def _depths(text: str, brackets: str) -> list[int]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text and the separators between them, in turn. Brackets are not split."""
+    """Split a text outside its brackets: [part, separator, part, ..., part]."""
     parts, depth, start = [], 0, 0
     brackets = r"(?P<open>\\begin|\\?\{|[(\[])|(?P<close>\\end|\\?\}|[)\]])"
     for match in re.finditer(rf"{brackets}|{separator}", text):
@@ -182,23 +182,23 @@ def _read_list(text: str, depth: int) -> Answer | None:
         return _chain(text, *items) or _chain(text, *items[::-1]) or Answer("list", text, (*items,))
     names = {item.label for item in items if item.kind == "named"}
     order = "names" if len(names) == len(items) else ""
-    return _spliced(text, items, "any" if "or" in words else order)
+    return _collect_items(text, items, "any" if "or" in words else order)
 
 
 def _chain(text: str, left: Answer, right: Answer) -> Answer | None:
-    """`1 < x` and `x < 5` as `1 < x < 5`; None for relations that do not meet in one side."""
+    """Join `1 < x` and `x < 5` to `1 < x < 5`; None if they do not fit together so."""
     signs = f"{left.label} {right.label}".split()
     if left.items[-1] != right.items[0] or not {"<", r"\le"}.issuperset(signs):
         return None
     return Answer("relation", text, (*left.items, *right.items[1:]), label=" ".join(signs))
 
 
-def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
-    r"""A list of the items. An item `1 \pm 2` becomes two values, and then no order counts."""
-    flat = []
+def _collect_items(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
+    r"""Collect items into a list or set. `1 \pm 2` becomes two values; then any order is right."""
+    values = []
     for item in items:
-        flat += item.items if item.label == "pm" else [item]
-    return Answer(kind, text, tuple(flat), label=order if len(flat) == len(items) else "any")
+        values += item.items if item.label == "pm" else [item]
+    return Answer(kind, text, tuple(values), label=order if len(values) == len(items) else "any")
 
 
 def _read_pair(text: str, depth: int) -> Answer | None:
@@ -210,17 +210,19 @@ def _read_pair(text: str, depth: int) -> Answer | None:
 
 
 def _read_reals(text: str, depth: int) -> Answer | None:
-    r"""The real numbers, all or without some, as intervals; else None."""
-    reals = _REALS.fullmatch(text)
-    if reals is None:
+    r"""Read `\mathbb{R}` or `\mathbb{R} \setminus \{2, 5\}` as open intervals; None for others."""
+    match = _REALS.fullmatch(text)
+    if match is None:
         return None
-    without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
-    if not all(map(is_constant, without)):
+    excluded = _read(r"\{" + match[1] + r"\}", depth).items if match[1] else ()
+    if not all(map(is_constant, excluded)):
         return Answer("opaque", text)
-    ends = sorted(without, key=lambda item: constant(item.tree).real)
-    ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
-    parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
-    return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
+    points = sorted(excluded, key=lambda item: constant(item.tree).real)
+    pairs = itertools.pairwise([MINUS_INFINITY, *points, INFINITY])
+    intervals = tuple(Answer("group", text, pair, label="()") for pair in pairs)
+    if len(intervals) == 1:
+        return intervals[0]
+    return Answer("union", text, intervals, label="any")
 
 
 def _read_union(text: str, depth: int) -> Answer | None:
@@ -257,7 +259,7 @@ def _read_group(text: str, depth: int) -> Answer | None:
         return _read(condition[1], depth)
     items = [_read(part, depth) for part in parts]
     if is_set:
-        return _spliced(text, items, "any", "set")
+        return _collect_items(text, items, "any", "set")
     return Answer("group", text, tuple(items), label=text[0] + text[-1])
 
 

@@ -24,8 +24,8 @@ LINK, JOB = 3, 4
 
 
 def serve_calls() -> None:
-    """For assert tests: run the program as a module, then answer the checker's calls."""
-    source = _begin()
+    """Run the program as a module, then answer the checker's calls (for assert tests)."""
+    source = _prepare_and_read()
     module = ModuleType("solution")
     sys.modules["solution"] = module
 
@@ -39,8 +39,8 @@ def serve_calls() -> None:
 
 
 def run_script() -> None:
-    """For stdin/stdout tests: run the program like `python program.py`, with its exit code."""
-    source = _begin()
+    """Run the program like `python program.py`, with its exit code (for stdin/stdout tests)."""
+    source = _prepare_and_read()
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     code = 0
@@ -49,8 +49,8 @@ def run_script() -> None:
     except SystemExit as stop:
         code = _exit_code(stop.code)
     except BaseException as error:
-        own = error.__traceback__ and error.__traceback__.tb_next  # without our frame
-        traceback.print_exception(type(error), error, own)
+        trace = error.__traceback__ and error.__traceback__.tb_next  # without our frame
+        traceback.print_exception(type(error), error, trace)
         code = 1
     # As the interpreter does, also after an exception: wait for the threads, then leave.
     with contextlib.suppress(BaseException):
@@ -77,7 +77,7 @@ def open_streams() -> None:
         os.close(descriptor)
 
 
-def _begin() -> bytes:
+def _prepare_and_read() -> bytes:
     """Prepare the interpreter for the program, and return its source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]

@@ -72,15 +72,17 @@ def open_run_folder(
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the
             folder belongs to another run, is damaged or is still being written.
     """
-    decision: list[Any] = [None, False, None]  # refusal, is finished, checkpoint
+    refusal = None
+    is_finished = False
+    checkpoint = None
     if training.process_index == 0:
         try:
-            decision = [None, *_decide(recipe, training, record)]
-        except (ValueError, OSError) as refusal:
-            decision = [f"error: {refusal}", False, None]
+            is_finished, checkpoint = _decide(recipe, training, record)
+        except (ValueError, OSError) as error:
+            refusal = f"error: {error}"
     if training.world_size > 1:
-        decision = broadcast_object_list(decision)
-    refusal, is_finished, checkpoint = decision
+        decision = [refusal, is_finished, checkpoint]
+        refusal, is_finished, checkpoint = broadcast_object_list(decision)
     if refusal:
         refuse(refusal)
     if is_finished:
@@ -91,7 +93,7 @@ def open_run_folder(
 def _decide(
     recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]
 ) -> tuple[bool, str | None]:
-    """Whether the run is finished, and the checkpoint to resume; ValueError to refuse the start."""
+    """Return (the run is finished, the checkpoint to resume); ValueError refuses the start."""
     folder = Path(training.output_dir)
     _take_lock(folder)
     is_empty = all(path.name == files.LOCK for path in folder.iterdir())
@@ -105,12 +107,12 @@ def _decide(
     old = files.read_json(folder / files.RECORD, {})
     left = [folder / files.EVALUATION, folder / files.SUMMARY, *files.checkpoints(folder)]
     if any(path.exists() for path in left):
-        record = _same_run(recipe, folder, old, record)
+        record = _update_record(recipe, folder, old, record)
     if all((folder / name).is_file() for name in FINISHED):
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
         return True, None
-    checkpoint = _newest_whole(folder)
+    checkpoint = _find_newest_whole(folder)
     _check_resumable(recipe, training, folder, checkpoint)
     step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     for file in files.completion_files(folder):
@@ -121,11 +123,11 @@ def _decide(
     return False, str(checkpoint) if checkpoint else None
 
 
-def _newest_whole(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole; None if no save was ever completed.
+def _find_newest_whole(folder: Path) -> Path | None:
+    """Find the newest whole checkpoint; None if no save was ever completed.
 
-    Says which newer ones are passed over, and why. ValueError if one was damaged after its save and
-    none is whole.
+    A warning names each newer one that is not whole. ValueError if a checkpoint was damaged after
+    its save and no other is whole.
     """
     damaged = []
     for path in files.checkpoints(folder):
@@ -144,10 +146,10 @@ def _newest_whole(folder: Path) -> Path | None:
     return None
 
 
-def _same_run(
+def _update_record(
     recipe: RecipeArguments, folder: Path, old: dict[str, Any], new: dict[str, Any]
 ) -> dict[str, Any]:
-    """The record `old`, updated with the changes that a resume may make; ValueError for others.
+    """Update the record `old` with the changes that a resume may make; ValueError for others.
 
     versions.json keeps the command of each start, so it shows when a change was made.
     """

@@ -4,6 +4,7 @@ It is estimated from n samples of each problem, with a bootstrap interval over t
 """
 
 import math
+from itertools import chain, product
 from statistics import fmean
 
 from recipes.common.utils.stats import bootstrap_interval
@@ -22,32 +23,31 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def estimate(row: dict, metric: str, k: int) -> float | None:
-    """pass@k of one problem by a metric; None if fewer than k of its samples have the metric."""
-    known = [draw[metric] for draw in row["samples"] if draw.get(metric) is not None]
-    return pass_at_k(len(known), sum(known), k) if len(known) >= k else None
+    """Estimate pass@k of one problem; None if fewer than k of its samples have the metric."""
+    outcomes = [sample[metric] for sample in row["samples"] if sample.get(metric) is not None]
+    return pass_at_k(len(outcomes), sum(outcomes), k) if len(outcomes) >= k else None
 
 
-def lines_of(models: dict[str, list[dict]]) -> list[str]:
-    """Lines to print: pass@1, 4, 16, ..., n of each model by each metric.
+def format_pass_at_k(models: dict[str, list[dict]]) -> list[str]:
+    """Format pass@1, 4, 16, ..., n of each model by each metric, for n samples of a problem.
 
-    For two models each pass@k has a line with the difference, too. A sample without the metric (the
-    sandbox failed) does not count in its problem's n. A problem with n < k is left out.
+    With two models, each pass@k has a third line: the mean difference over the problems. A sample
+    lacks the metric if the sandbox failed; a problem counts only if k of its samples have it.
     """
-    samples = [row["samples"] for rows in models.values() for row in rows]
-    metrics = dict.fromkeys(name for draws in samples for draw in draws for name in draw)
-    n, lines = len(samples[0]), []
-    for metric in metrics:
-        for k in [*(4**i for i in range(8) if 4**i < n), n]:
-            label = f"  {in_words(metric)} pass@{k:<4}"
-            values = [[estimate(row, metric, k) for row in rows] for rows in models.values()]
-            for name, of_model in zip(models, values, strict=True):
-                if known := [value for value in of_model if value is not None]:
-                    span = share_and_span(fmean(known), bootstrap_interval(known))
-                    lines.append(f"{label} {span}  {name}")
-            if len(models) == 2:
-                pairs = [pair for pair in zip(*values, strict=True) if None not in pair]
-                change = [new - old for old, new in pairs]
-                if change:
-                    within = points(fmean(change), bootstrap_interval(change))
-                    lines.append(f"{label} {within}  by problem")
+    samples_of_rows = [row["samples"] for rows in models.values() for row in rows]
+    metrics = dict.fromkeys(name for sample in chain(*samples_of_rows) for name in sample)
+    n = len(samples_of_rows[0])
+    lines = []
+    for metric, k in product(metrics, [*(4**i for i in range(8) if 4**i < n), n]):
+        label = f"  {in_words(metric)} pass@{k:<4}"
+        estimates = [[estimate(row, metric, k) for row in rows] for rows in models.values()]
+        for name, values in zip(models, estimates, strict=True):
+            if known := [value for value in values if value is not None]:
+                share = share_and_span(fmean(known), bootstrap_interval(known))
+                lines.append(f"{label} {share}  {name}")
+        if len(models) == 2:
+            pairs = zip(*estimates, strict=True)
+            if changes := [new - old for old, new in pairs if None not in (old, new)]:
+                change = points(fmean(changes), bootstrap_interval(changes))
+                lines.append(f"{label} {change}  by problem")
     return [*lines, "  95 %: bootstrap over the problems"]

@@ -39,7 +39,8 @@ NOT_SETTINGS |= {"eval_strategy", "eval_steps", "num_validation_rows"}
 STAGES = ("before", "after", "change")
 ONE_CONFIGURATION = ("settings", "commit", "hardware", "versions", "steps")
 GENERATED = re.compile(
-    r"(?<=<!-- generated from results/)((?:(\w+)\.json)? by scripts/results\.py: begin -->\n)"
+    r"(?<=<!-- generated from results/)"
+    r"(?P<comment>(?:(?P<entry>\w+)\.json)? by scripts/results\.py: begin -->\n)"
     r".*?(?=<!-- end -->)",
     re.DOTALL,
 )
@@ -64,7 +65,8 @@ def record_entry(
     have the same seed, or if the runs set options over the YAML and `command` is not given.
     """
     summaries = [summary_of(run, config) for run in runs]
-    first, seeds = summaries[0], [summary["config"]["seed"] for summary in summaries]
+    first = summaries[0]
+    seeds = [summary["config"]["seed"] for summary in summaries]
     for name in ONE_CONFIGURATION:
         if any(summary[name] != first[name] for summary in summaries):
             raise ValueError(f"the runs differ in {name}; an entry is of one configuration.")
@@ -144,25 +146,28 @@ def expected_change(before: list[float], after: list[float], n: int) -> list[flo
       are taken as independent, which is cautious. Each gets two successes and two failures more
       (Agresti and Coull 1998), so that a share of 0 or 1 has a spread, too.
     """
-    changes, k = [new - old for old, new in zip(before, after, strict=True)], len(before)
+    k = len(before)
+    changes = [new - old for old, new in zip(before, after, strict=True)]
     shares = [(fmean(of_stage) * n + 2) / (n + 4) for of_stage in (before, after)]
     by_rows = Z_95 * math.sqrt(sum(share * (1 - share) for share in shares) * k / n)
     by_seeds = t_quantile(k) * stdev(changes) if k > 1 else 0.0
-    half, middle = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k), fmean(changes)
-    return [round(max(-1.0, middle - half), 4), round(min(1.0, middle + half), 4)]
+    mean = fmean(changes)
+    half_width = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k)
+    return [round(max(-1.0, mean - half_width), 4), round(min(1.0, mean + half_width), 4)]
 
 
 def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]]:
-    """Metric -> (its change in the run, low and high end of the entry's expected range).
+    """Compare a run with an entry: return (change in the run, low, high) for each metric.
 
-    `ValueError` if the run has other settings than the entry, or lacks a metric.
+    `low` and `high` are the ends of the entry's expected range. ValueError if the run has other
+    settings than the entry, or lacks a metric.
     """
     summary = summary_of(run, ROOT / entry["config"])
-    ours, theirs = summary["settings"], entry["settings"]
+    asked, used = entry["settings"], summary["settings"]
     wrong = [
-        f"{name}: the entry has {theirs.get(name)!r}, the run {ours.get(name)!r}"
-        for name in sorted((ours.keys() | theirs.keys()) - NOT_SETTINGS)
-        if ours.get(name) != theirs.get(name)
+        f"{name}: the entry has {asked.get(name)!r}, the run {used.get(name)!r}"
+        for name in sorted((asked.keys() | used.keys()) - NOT_SETTINGS)
+        if asked.get(name) != used.get(name)
     ]
     before, after = summary["before"] or {}, summary["after"] or {}
     wrong += [f"{metric} is not in the run" for metric in entry["metrics"] if metric not in after]
@@ -193,16 +198,22 @@ def render_pages() -> None:
 
 
 def render_page(page: str, entries: dict[str, Entry]) -> str:
-    """The page with new tables; `ValueError` if a table's comment names no entry."""
+    """Replace each generated table of a page by a new one, and return the page.
 
-    def table(comment: re.Match) -> str:
-        begin, name = comment.groups()
-        if name is not None and name not in entries:
+    ValueError if the comment before a table names a file of results/ that does not exist.
+    """
+
+    def render_table(match: re.Match) -> str:
+        name = match["entry"]
+        if name is None:  # the comment names results/ itself
+            lines = table_of_all(entries)
+        elif name in entries:
+            lines = table_of(name, entries[name])
+        else:
             raise ValueError(f"a page has a table of results/{name}.json, which does not exist.")
-        lines = table_of_all(entries) if name is None else table_of(name, entries[name])
-        return begin + "\n".join(lines) + "\n"
+        return match["comment"] + "\n".join(lines) + "\n"
 
-    return GENERATED.sub(table, page)
+    return GENERATED.sub(render_table, page)
 
 
 def table_of_all(entries: dict[str, Entry]) -> list[str]:

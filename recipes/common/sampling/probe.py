@@ -36,6 +36,7 @@ from rewards.contract import total
 from rewards.text import completion_text
 
 ROWS, COMPLETIONS, KEPT = "rows.jsonl", "completions.jsonl", "kept.jsonl"
+SAMPLE_FIELDS = ("completion", "token_ids", "tokens", "truncated")  # kept of a rollout
 USEFUL_A_STEP = 0.5  # with fewer useful groups, most optimizer steps have nothing to learn from
 ENOUGH_GROUPS = 4  # a task with fewer groups may have no useful group by chance
 ALL = "all rewards"
@@ -72,13 +73,11 @@ def probe(
     check(training, rewards, rows, batch_size)
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
-    drawn = sample(trainer, rows, group, batch_size)
-    kept = ("completion", "token_ids", "tokens", "truncated")
-    samples = [
-        {"row": number, **{name: getattr(rollout, name) for name in kept}}
-        for number, rollouts in enumerate(drawn)
-        for rollout in rollouts
-    ]
+    samples = []
+    for number, rollouts in enumerate(sample(trainer, rows, group, batch_size)):
+        for rollout in rollouts:
+            sample_fields = {name: getattr(rollout, name) for name in SAMPLE_FIELDS}
+            samples.append({"row": number, **sample_fields})
     # Written before scoring, so that the samples survive a reward that raises.
     write_rows(output / ROWS, rows)
     write_rows(output / COMPLETIONS, samples)
@@ -86,7 +85,7 @@ def probe(
     step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     figures = figures_of(scored, rewards)
     is_enough, sentence = verdict(figures, step * num_processes / training["num_generations"])
-    pushed = pushes_of_rewards(recipe.module.metric, rows, samples, scored, rewards)
+    pushed = compute_pushes(recipe.module.metric, rows, samples, scored, rewards)
     print(f"\n{config} before training: {len(rows)} prompts, {group} completions of each")
     print(f"{report(figures, pushed)}\n{sentence}", flush=True)
     if keep:
@@ -189,10 +188,10 @@ def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
 
 
 def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
-    """For each task a line of all rewards together, then one of each reward alone.
+    """Summarise the scores: for each task a line of all rewards, then a line of each reward.
 
-    `useful` is the number of groups whose completions are not all paid alike, of `groups` that were
-    scored; `right` the share of full correctness rewards.
+    `groups` is the number of scored groups, and `useful` of those whose completions are not all
+    paid alike. `right` is the share of completions with the full correctness reward.
     """
     lines: list[dict[str, Any]] = []
     for task, of_task in scored.groupby("task"):
@@ -232,7 +231,7 @@ def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
 
 
 def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
-    """Whether there is enough to learn from, and a sentence that says why and what to change."""
+    """Judge whether there is enough to learn from, and say in a sentence why and what to change."""
     tasks = figures[figures["reward"] == ALL]
     useful, groups = tasks["useful"].sum(), tasks["groups"].sum()
     low, high = wilson_interval(useful, groups)
@@ -254,7 +253,7 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
 
 
 def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
-    """The figures as a table, and what its columns are."""
+    """Format the figures as a table, with an explanation of its columns."""
 
     def shown(values: pd.Series, form: str) -> list[str]:
         return ["" if pd.isna(value) else form.format(value) for value in values]
@@ -277,23 +276,28 @@ def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
     return f"{format_table(table.to_dict('records'))}\n{LEGEND}"
 
 
-def pushes_of_rewards(
+def compute_pushes(
     metric: Metric,
     rows: list[dict],
     samples: list[dict],
     scored: pd.DataFrame,
     rewards: list[Reward],
 ) -> dict[str, dict[str, float]]:
-    """The push on each metric if each reward were the only one: metric -> reward -> push."""
+    """Compute how far training on one reward alone would raise (+) or lower (-) each metric.
+
+    The result maps metric -> reward -> push (see training/push.py).
+    """
     group = len(samples) // len(rows)
-    outcomes = [
-        measure_or_fail(metric, rows[line["row"]], completion_text(line["completion"]))[0]
-        for line in samples
-    ]
+    outcomes = []
+    for line in samples:
+        text = completion_text(line["completion"])
+        outcome, _ = measure_or_fail(metric, rows[line["row"]], text)
+        outcomes.append(outcome)
     pushed: dict[str, dict[str, float]] = {}
     for reward in rewards:
         amounts = scored[reward.name].replace({np.nan: None}).tolist()
-        for name, value in pushes(outcomes, advantages_of(amounts, group), group).items():
+        advantages = advantages_of(amounts, group)
+        for name, value in pushes(outcomes, advantages, group).items():
             pushed.setdefault(name, {})[reward.name] = round(value, 3)
     return pushed
 

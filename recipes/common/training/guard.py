@@ -59,13 +59,13 @@ class Guard:
     def as_reward(self) -> Reward:
         """A guarded reward for callers that need only the scores, such as an evaluation."""
 
-        async def awaited(**columns: Any) -> list:
+        async def call_async(**columns: Any) -> list:
             return (await self.grade(**columns)).amounts
 
         def call(**columns: Any) -> list:
-            return at_once(awaited(**columns))
+            return at_once(call_async(**columns))
 
-        return replace(self.reward, call=awaited if self.reward.is_async else call, tasks=None)
+        return replace(self.reward, call=call_async if self.reward.is_async else call, tasks=None)
 
     async def grade(self, **columns: Any) -> Graded:
         """Grade all rows in one call; if the call fails, row by row until the time limit.
@@ -73,22 +73,25 @@ class Guard:
         For a reward that is not async nothing is awaited, so `at_once(guard.grade(...))` works. An
         async reward runs in a `contained` block of the caller.
         """
-        until = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + self.timeout_s
         count = len(columns["completions"])
         answer, error = await self._ask(columns)
         errors = [error] * count
         if error is not None and count > 1:
             answers = [Answer([None])] * count
             for row in range(count):
-                if time.monotonic() < until:
+                if time.monotonic() < deadline:
                     answers[row], errors[row] = await self._ask(arguments_of_rows(columns, [row]))
-            answer = _joined(answers)
+            answer = _join_answers(answers)
         outcomes = [
             outcome if error is None else hide_secrets(f"error: {describe(error)}")
             for outcome, error in zip(answer.outcomes(self.reward), errors, strict=True)
         ]
         tasks = columns.get("task") or [None] * count
-        codes = [self._code(*row) for row in zip(answer.scores, outcomes, tasks, strict=True)]
+        codes = [
+            self._choose_code(score, outcome, task)
+            for score, outcome, task in zip(answer.scores, outcomes, tasks, strict=True)
+        ]
         self._report_first(codes, outcomes, columns, errors)
         # Log every earlier column again, or TRL would show the values of an older batch.
         self.columns |= dict.fromkeys(answer.columns)
@@ -101,10 +104,10 @@ class Guard:
         return Graded(answer.scores, codes)
 
     async def _ask(self, columns: dict[str, Any]) -> tuple[Answer, BaseException | None]:
-        """Call the reward once; return its answer and the exception, if it failed.
+        """Call the reward once; return its answer, and the exception if the call failed.
 
-        What it logs counts only if the call succeeds, so a late reward cannot log. Texts that it
-        logs are blanked: a server's error message may repeat the API key that it got.
+        What a failed call logs is dropped, also if it logs after its time limit. Secrets in logged
+        texts are hidden: a server's error message may repeat the API key that it got.
         """
         try:
             answer = await ask(self.reward, columns, self._call)
@@ -115,33 +118,34 @@ class Guard:
         return answer, None
 
     async def _call(self, **columns: Any) -> list:
-        """Return what the reward returns; an async reward is abandoned at its time limit."""
+        """Call the reward; at its time limit an async call fails, any other ends the process."""
         if not self.reward.is_async:
             with _process_ends_after(self.timeout_s):
                 return self.reward(**columns)
-        blocked = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.name])
-        blocked.daemon = True
-        blocked.start()
+        watchdog = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.name])
+        watchdog.daemon = True
+        watchdog.start()
         try:
-            task = asyncio.ensure_future(self._awaited(columns))
+            task = asyncio.ensure_future(self._await_reward(columns))
             # Not wait_for: it waits until the task has handled its cancellation.
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
         finally:
-            blocked.cancel()
+            watchdog.cancel()
         if not done:
             task.add_done_callback(lambda late: late.exception())  # nobody else asks for it
             task.cancel()
             raise TimeoutError(f"no answer after {self.timeout_s:g} s")
         return task.result()
 
-    async def _awaited(self, columns: dict[str, Any]) -> list:
+    async def _await_reward(self, columns: dict[str, Any]) -> list:
         with exits_end():  # inside the task: an exit that leaves a task stops the event loop
             return await self.reward(**columns)
 
-    def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
-        """Return the code of a row: the logged outcome, else UNPARSED for a verifier's None.
+    def _choose_code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
+        """Choose the code of a row by the outcome that the reward logged for it.
 
-        A step reward's None is always ERROR or UNPARSED, because only these two void a row.
+        Without a logged outcome, None from a verifier is UNPARSED. None from a step reward is
+        always ERROR or UNPARSED, because only these two void a row.
         """
         if task is not None and not self.reward.scores(task):
             return NOT_APPLICABLE
@@ -169,7 +173,7 @@ class Guard:
         )
 
     def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
-        """Return the share of scored rows for each rate, over a generation of all ranks.
+        """Return each of `RATES` as a share of the scored rows in a generation of all ranks.
 
         Raises:
             RewardErrors: more of the last rows failed than `limit` or the reward's own
@@ -177,9 +181,11 @@ class Guard:
         """
         scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
         self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
+        # Drop the oldest generation while the others still fill the window.
         while sum(rows for _, rows in self.recent) - self.recent[0][1] >= ERROR_WINDOW:
             self.recent.popleft()
-        failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
+        failed = sum(failures for failures, _ in self.recent)
+        rows = sum(rows for _, rows in self.recent)
         rate = min(limit, self.reward.max_error_rate)
         # With fewer than 1000 rows so far, the rate is still taken of 1000: a few early failures do
         # not stop the run.
@@ -196,8 +202,8 @@ class Guard:
         return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
 
 
-def _joined(answers: list[Answer]) -> Answer:
-    """The answers of calls with one row each as the answer of one call."""
+def _join_answers(answers: list[Answer]) -> Answer:
+    """Join the answers of calls with one row each into the answer of one call."""
     names = dict.fromkeys(name for answer in answers for name in answer.columns)
     return Answer(
         scores=[answer.scores[0] for answer in answers],
