@@ -235,6 +235,8 @@ MODELS = [
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},
      "its chat template leaves out the question of row 0", "'0 + 1 ='"),
     ({"chat_template.jinja": NO_SYSTEM}, "no system role"),
+    ({"tokenizer_config": {"eos_token": None}}, "its tokenizer has no eos_token"),
+    ({"tokenizer_config": {"eos_token": "<end>"}}, "writes the token 261, '<end>'", "has 261"),
     ({"config": {"max_position_embeddings": 300}}, "its context has 300 tokens",
      "max_completion_length is 256"),
 ]
