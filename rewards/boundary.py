@@ -43,6 +43,8 @@ from rewards.contract import (
 from rewards.text import completion_text
 
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
+NOTICE_S = 10.0  # what takes longer to start is named
+MOST_ALARMS = 20  # one a second
 _PIECE = re.compile(r"\s+|\S{1,4}")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _CALLERS = tuple(  # the functions that call foreign code
@@ -92,12 +94,35 @@ def contained(*key: Any) -> Iterator[None]:
             write(value)
 
 
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Run foreign code that is no call of a reward, such as an import; what it sets stays set.
+
+    Its exit is a `ForeignExit`, Ctrl-C is the user's, and what takes long is named on the screen.
+    """
+    notice = threading.Timer(NOTICE_S, print, [f"Waiting for {what} ..."], {"flush": True})
+    notice.daemon = True
+    notice.start()
+    handler = signal.getsignal(signal.SIGINT)
+    is_marked = _is_main_thread() and callable(handler)
+    if is_marked:
+        signal.signal(signal.SIGINT, functools.partial(_interrupt, handler))
+    try:
+        with exits_end():
+            yield
+    finally:
+        notice.cancel()
+        if is_marked:
+            signal.signal(signal.SIGINT, handler)
+
+
 def _process_settings() -> list[tuple[Callable, Callable]]:
     """How to read and to write each setting of the process that foreign code may change."""
     settings: list[tuple[Callable, Callable]] = [
         (random.getstate, random.setstate),
         (os.getcwd, os.chdir),
         (os.environ.copy, _set_environment),
+        (lambda: (sys.stdout, sys.stderr), _set_output),
         (sys.getrecursionlimit, sys.setrecursionlimit),
         (warnings.filters.copy, functools.partial(warnings.filters.__setitem__, slice(None))),
     ]
@@ -128,6 +153,10 @@ def _set_environment(variables: dict[str, str]) -> None:
         os.environ.update(variables)
 
 
+def _set_output(streams: tuple[Any, Any]) -> None:
+    sys.stdout, sys.stderr = streams
+
+
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
@@ -149,27 +178,49 @@ def exits_end() -> Iterator[None]:
     except (Exception, UserInterrupt, OutOfTime):
         raise
     except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise  # the event loop ends the task, such as at the end of its time
         raise ForeignExit(describe(error)) from error
     finally:
         if os.getpid() != process:
             os._exit(0)
 
 
+def _is_cancelled() -> bool:
+    """Whether the event loop ends the task that runs here."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return False
+    return task is not None and task.cancelling() > 0
+
+
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Raise TimeoutError in the block after `seconds`; on the main thread only, where signals go.
 
-    The alarm repeats, for code that catches everything once. Not stopped: a call into C that never
-    looks for signals.
+    The alarm repeats, for code that catches everything once. Code that catches it `MOST_ALARMS`
+    times would never end: the process does. Not stopped: a call into C that never looks for
+    signals, and code that ignores them.
     """
     if seconds is None or not _is_main_thread():
         yield
         return
-    is_inside = True
+    is_inside, alarms = True, 0
 
     def end(number: int, frame: Any) -> None:
-        if is_inside:  # an alarm that comes later must not end what follows the block
-            raise OutOfTime
+        nonlocal alarms
+        if not is_inside:  # an alarm that comes later must not end what follows the block
+            return
+        alarms += 1
+        if alarms > MOST_ALARMS:
+            place = f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+            text = (
+                f"error: {place}: it catches every exception, also the end of its time: correct it."
+            )
+            os.write(2, f"{text}\n".encode(errors="replace"))
+            os._exit(2)
+        raise OutOfTime
 
     handler = signal.signal(signal.SIGALRM, end)
     timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)

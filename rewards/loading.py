@@ -4,6 +4,7 @@ import difflib
 import functools
 import importlib.util
 import inspect
+import math
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rewards.boundary import describe
+from rewards.boundary import describe, starting
 from rewards.contract import (
     KINDS,
     TRL_ARGUMENTS,
@@ -140,6 +141,11 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
         )
     if reward.kind not in (*KINDS, UNDECLARED):
         raise ValueError(f"{title} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}.")
+    rate, full = reward.max_error_rate, reward.full
+    if not (isinstance(rate, int | float) and 0 <= rate <= 1):
+        raise ValueError(f"{title} has max_error_rate {rate!r}; allowed: a share of 0 to 1.")
+    if isinstance(full, float) and not math.isfinite(full):
+        raise ValueError(f"{title} has full {full!r}; allowed: the score of a right answer.")
     if reward.kind == "step" and reward.is_async:
         raise ValueError(f"{title} is async; a step reward is a plain function.")
     return reward if reward.tasks is None else with_tasks(reward, reward.tasks, spec)
@@ -182,7 +188,8 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
     if not (inspect.isclass(target) or (takes_only_its_own and required <= kwargs.keys())):
         return functools.partial(target, **kwargs) if kwargs else target
     try:
-        reward = target(**kwargs)
+        with starting(f"reward {spec!r}, which is being made"):
+            reward = target(**kwargs)
     except ValueError:  # of a parameter; the message says what is allowed
         raise
     except Exception as error:
@@ -248,13 +255,14 @@ def import_location(location: str, spec: str) -> ModuleType:
     """Import a module or a file; the module name of a file is its path, so no two names collide."""
     file = Path(location).resolve()
     try:
-        if not location.endswith(".py"):
-            if os.getcwd() not in sys.path:  # a script has its own folder there instead
-                sys.path.append(os.getcwd())
-            return importlib.import_module(location)
-        if file.is_file():
-            return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
-    except (Exception, SystemExit) as error:
+        with starting(f"the import of {location}"):
+            if not location.endswith(".py"):
+                if os.getcwd() not in sys.path:  # a script has its own folder there instead
+                    sys.path.append(os.getcwd())
+                return importlib.import_module(location)
+            if file.is_file():
+                return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
+    except Exception as error:
         raise ValueError(
             f"reward {spec!r}: cannot import {location!r}: {describe(error)}."
         ) from error

@@ -184,7 +184,7 @@ def parse_line(line: str) -> Any:
 def collect(
     pairs: Iterable[tuple[str, Any]], accept: Callable[[Any], T]
 ) -> tuple[list[T], list[Problem]]:
-    """Call `accept` with each value; return the results, and the problems: place and ValueError.
+    """Call `accept` with each value; return the results, and the problems: place and error.
 
     Example: `collect([("line 1", "5"), ("line 2", "x")], int)[0] == [5]`
     """
@@ -194,6 +194,8 @@ def collect(
             items.append(accept(value))
         except ValueError as problem:
             problems.append((place, str(problem)))
+        except Exception as error:  # a value of a kind that nobody expected
+            problems.append((place, f"it cannot be read ({type(error).__name__}: {error})"))
     return items, problems
 
 

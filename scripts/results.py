@@ -41,7 +41,9 @@ def main() -> None:
         elif what == "render":
             ledger.render_pages()
         else:
-            entry = read_json(options["expect"])
+            entry = read_json(options["expect"], {})
+            if not entry.keys() >= {"config", "command", "settings", "seeds", "metrics"}:
+                raise ValueError(f"{options['expect']} is no entry: give a file of results/.")
             changes = ledger.compare_run(options["run"], entry)
             for metric, (change, low, high) in changes.items():
                 expected = f"expected {100 * low:+.1f} to {100 * high:+.1f} pt"

@@ -19,8 +19,9 @@ from recipes.common.utils.secrets import hide_secrets
 RANGES: list[tuple[Any, str]] = [
     (Field(ge=2), "num_generations"),
     (Field(ge=1), "max_completion_length num_train_rows save_total_limit early_stopping_patience"),
-    (Field(ge=1), "per_device_train_batch_size per_device_eval_batch_size num_iterations"),
-    (Field(ge=1), "gradient_accumulation_steps steps_per_generation generation_batch_size"),
+    (Field(ge=1, le=10**6), "per_device_train_batch_size per_device_eval_batch_size"),
+    (Field(ge=1, le=10**6), "gradient_accumulation_steps steps_per_generation num_iterations"),
+    (Field(ge=1, le=10**9), "generation_batch_size"),
     (Field(ge=1), "lora_r lora_alpha ddp_timeout ref_model_sync_steps"),
     (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples metric_steps max_bad_rows"),
     (Field(ge=0), "num_completions_to_print dataloader_num_workers top_k"),
@@ -90,6 +91,11 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     # A gated reward, normalised over the right answers only, would give a wrong answer their mean.
     (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
      "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),
+    (lambda s: s.dataloader_persistent_workers and not s.dataloader_num_workers,
+     "dataloader_persistent_workers is true and dataloader_num_workers is 0: give at least 1."),
+    (lambda s: "add_generation_prompt" in (s.chat_template_kwargs or {}),
+     "chat_template_kwargs is {chat_template_kwargs}: TRL sets add_generation_prompt itself. Leave "
+     "it out."),
     (lambda s: s.remove_unused_columns,
      "remove_unused_columns is true and would take away columns that rewards need: leave it out."),
     (lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
@@ -113,6 +119,9 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run "
      "ends or is interrupted, and it could not go on from its last. Set it to 2."),
     # The checkpoint that validation rows choose
+    (lambda s: s.eval_strategy != "no" and not s.num_validation_rows,
+     "eval_strategy is {eval_strategy!r} and num_validation_rows is 0: there would be nothing to "
+     "evaluate. Give at least 1, or eval_strategy: no."),
     (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
      "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
      "eval_steps."),

@@ -167,6 +167,8 @@ def set_environment(variables: Any) -> None:
     if not isinstance(variables, dict):
         raise ValueError(f"it is {variables!r}; it must be a mapping of names to values.")
     for name, value in variables.items():
+        if value is None or isinstance(value, dict | list):
+            raise ValueError(f"{name} is {value!r}; give a text or a number.")
         os.environ.setdefault(str(name), str(value))
 
 
@@ -256,7 +258,8 @@ def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
     if _is_list(hint) and isinstance(value, str | int | float):
         value = [value]
     if isinstance(value, str) and int in typing.get_args(hint) and value.isdecimal():
-        value = int(value)  # also if the type allows text, as for pad_to_multiple_of
+        with contextlib.suppress(ValueError):  # more digits than Python reads: refused as a text
+            value = int(value)  # also if the type allows text, as for pad_to_multiple_of
     if name == "scale_rewards":
         value = SCALES.get(str(value).lower(), value)
     if name in PATHS:

@@ -51,6 +51,7 @@ SETTINGS = [
      "lenient is 'no'; it must be true or false"),
     ({"reward_kwargs": {"xml_format": {"per_tag": "much"}}}, "'much'; it must be a number"),
     ({"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out"),
+    ({"reward_gates": {"xml_format": "xml_format"}}, "a reward cannot open its own gate"),
     ({"reward_gates": {"xml_format": "gsm8k_correctness"},
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
     # What a library says of its own settings
@@ -61,6 +62,8 @@ SETTINGS = [
     ({"generation_kwargs": {"topp": 1}}, "generation_kwargs: ", "has no topp"),
     ({"generation_kwargs": {"eos_token_id": [2]}}, "eos_token_id cannot be set here"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
+    ({"chat_template_kwargs": {"add_generation_prompt": False}}, "TRL sets add_generation_prompt"),
+    ({"dataloader_persistent_workers": True}, "dataloader_num_workers is 0: give at least 1"),
     # LoRA
     ({"use_peft": True, "lora_modules_to_save": ["lm_haed"]}, "the name lm_haed"),
     ({"use_peft": True, "lora_target_modules": ["q_prj"]}, "q_prj", "'.*q_proj' say"),
@@ -74,6 +77,7 @@ SETTINGS = [
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
     ({"per_device_train_batch_size": 16}, "fewer than the 8 prompts of one generation"),
     # The curve
+    ({**CURVE, "num_validation_rows": 0}, "num_validation_rows is 0: there would be nothing to"),
     ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
       "greater_is_better": False}, "greater_is_better is false"),
     ({**CURVE, "load_best_model_at_end": True}, "metric_for_best_model is None"),
@@ -105,6 +109,7 @@ YAML = [
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
+    ("env: {HF_HOME: null}\n", "env: HF_HOME is None; give a text or a number."),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: an alias contains itself"),
     ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
@@ -117,6 +122,8 @@ WORDS = [
     (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
     (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
+    (["--num_train_rows", "9" * 5000], "num_train_rows is '999"),  # Python reads 4,300 digits
+    (["--per_device_train_batch_size", "9" * 20], "less than or equal to 1000000"),
 ]
 ENV = [
     ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment, and no number"),
@@ -159,6 +166,12 @@ FILES = [
     (("a.jsonl", '{"problem": "1 + 1 =", "answer": "2"}\n',
       {"question_column": "problem", "answer_column": "gold"}), "line 1: gold missing"),
     (("a.csv", "question,answer\n1 + 1 =,2\n2 + 2 =,\n", {}), 'a.csv, row 2: answer is ""'),
+    (("a.csv", "question,answer,answer\n1 + 1 =,2,3\n", {}),
+     "the first line names answer twice: keep one of each"),
+    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": ' + "9" * 400 + "}\n", {}),
+     "a.jsonl, line 41: it cannot be read (OverflowError: "),
+    (("a.jsonl", '{"messages": [{"role": ["user"], "content": "1 + 1 ="}]}\n' * 9, {}),
+     "a.jsonl, line 1 (and 8 more): it cannot be read (TypeError: "),
     (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .tsv, .parquet file"),
     (("a.jsonl", ALL, {"dataset_path": "data/mien.jsonl"}), "there is no file or folder data/mien"),
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
@@ -194,6 +207,11 @@ REWARDS = [
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
      "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
+    ("raise KeyboardInterrupt", "cannot import", "KeyboardInterrupt"),
+    ("class mine:\n    def __init__(self): raise GeneratorExit", "mine': GeneratorExit"),
+    (MINE + "return []\n\n\ndef ready(*args):\n    raise KeyboardInterrupt\n\n\n"
+     "mine.prepare = ready", "reward 'mine': ForeignExit: KeyboardInterrupt"),
+    (MINE + "return []\n\n\nmine.max_error_rate = '5%'", "max_error_rate '5%'; allowed: a share"),
     ("mine = 5", "is 5, which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
     ("def mine(completions):\n    return [0.0]", "TRL needs"),
@@ -217,6 +235,8 @@ MODELS = [
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},
      "its chat template leaves out the question of row 0", "'0 + 1 ='"),
     ({"chat_template.jinja": NO_SYSTEM}, "no system role"),
+    ({"tokenizer_config": {"eos_token": None}}, "its tokenizer has no eos_token"),
+    ({"tokenizer_config": {"eos_token": "<end>"}}, "writes the token 261, '<end>'", "has 261"),
     ({"config": {"max_position_embeddings": 300}}, "its context has 300 tokens",
      "max_completion_length is 256"),
 ]

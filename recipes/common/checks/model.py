@@ -179,6 +179,16 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             )
         texts.append(text)
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    size = config.get_text_config().vocab_size
+    if known.eos_token_id is None:
+        raise ValueError("its tokenizer has no eos_token, so that no answer would end: set it.")
+    largest = max([known.eos_token_id, *(token for row in ids for token in row)])
+    if largest >= size:
+        raise ValueError(
+            f"its tokenizer writes the token {largest}, {known.decode([largest])!r}, and the model "
+            f"has {size}: the tokenizer is of another model, or the model was not resized for it."
+        )
     longest, asked = max(map(len, ids), default=0), training["max_completion_length"] or 0
     room = getattr(config, "max_position_embeddings", None)
     if isinstance(room, int) and longest + asked > room:

@@ -35,6 +35,7 @@ from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
+from rewards.boundary import starting
 from rewards.contract import UNDECLARED, Reward
 from rewards.text import question_of
 
@@ -105,7 +106,8 @@ def prepare_rewards(result: Preflight) -> None:
     completions = -(-training.generation_batch_size // training.world_size)  # per process
     for reward in result.rewards:
         if reward.prepare is not None:
-            with collect_errors(args.problems, f"reward {reward.name!r}"):
+            title = f"reward {reward.name!r}"
+            with collect_errors(args.problems, title), starting(f"{title} to prepare"):
                 if note := reward.prepare(completions, training.reward_timeout_s):
                     args.notes.append(f"{reward.name}: {note}")
 

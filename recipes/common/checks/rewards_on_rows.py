@@ -127,10 +127,12 @@ def check_gate(gated: str, names: Any, rows: list[dict], rewards: dict[str, Rewa
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names):
         raise ValueError("give the name of a reward, or a list of names.")
-    if unknown := [name for name in (gated, *names) if name not in rewards]:
+    if unknown := [name for name in (gated, *names) if name not in list(rewards)]:
         raise ValueError(
             f"{', '.join(map(str, unknown))} is not in reward_funcs ({', '.join(rewards)})."
         )
+    if gated in names:
+        raise ValueError("a reward cannot open its own gate: name another.")
     openers = [rewards[name] for name in names]
     is_outcome = rewards[gated].kind in ("verifier", "step")
     if is_outcome or any(opener.kind not in ("verifier", "format") for opener in openers):

@@ -105,6 +105,9 @@ def _decide(
             "Use another output_dir, or --fresh to move it aside."
         )
     old = files.read_json(folder / files.RECORD, {})
+    digests, was = old.get("digests"), old.get("versions")
+    if old and not (isinstance(digests, dict) and isinstance(was, dict | None)):
+        raise ValueError(f"{folder / files.RECORD} is damaged: its digests or versions are lost")
     left = [folder / files.EVALUATION, folder / files.SUMMARY, *files.checkpoints(folder)]
     if any(path.exists() for path in left):
         record = _update_record(recipe, folder, old, record)
@@ -116,7 +119,8 @@ def _decide(
     _check_resumable(recipe, training, folder, checkpoint)
     step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     for file in files.completion_files(folder):
-        if int(file.stem.rpartition("_")[2]) > step:
+        number = file.stem.rpartition("_")[2]
+        if number.isdecimal() and int(number) > step:
             file.unlink()  # the resumed run writes this step again
     files.write_json(folder / files.RECORD, record)
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
@@ -192,6 +196,8 @@ def _check_resumable(
         )
     if checkpoint is None:
         return
+    for name, default in ((files.MINUTES, {}), (files.WANDB, {}), (files.VERSIONS, [])):
+        files.read_json(folder / name, default)  # ValueError now, not when the model is loaded
     if training.load_best_model_at_end:
         best = files.read_json(checkpoint / files.STATE, {}).get("best_model_checkpoint")
         best = folder / Path(best).name if best else checkpoint

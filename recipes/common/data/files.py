@@ -35,7 +35,7 @@ def splits_of_path(path: Path, config: str | None = None) -> dict[str, Values]:
     if path.is_dir():
         splits = files_by_split(path / config if config and (path / config).is_dir() else path)
     else:
-        splits = {"train": [path]} if path.suffix in KINDS else {}
+        splits = {"train": [path]} if path.suffix in KINDS and path.is_file() else {}
     if not splits:
         raise ValueError(
             f"dataset_path: {path} is not a {', '.join(KINDS)} file, nor a folder that holds some "
@@ -115,6 +115,9 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
         lines.seek(0)
         separator = max(",;\t", key=header.count)
         rows = csv.DictReader(lines, delimiter=separator, strict=True)
+        names = [name for name in rows.fieldnames or () if name]
+        if doubles := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"the first line names {', '.join(doubles)} twice: keep one of each.")
         for row in rows:
             if None in row:
                 raise ValueError(

@@ -109,9 +109,9 @@ def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
 
     `settings` hold no paths: only the last part of the model's name, and no dataset_path.
     """
-    summary = read_json(run / SUMMARY)
-    if summary is None:
-        raise ValueError(f"{run / SUMMARY} does not exist: give the output_dir of a finished run.")
+    summary = read_json(run / SUMMARY, {})
+    if not summary.get("config"):
+        raise ValueError(f"{run} has no whole {SUMMARY}: give the output_dir of a finished run.")
     config = summary["config"]
     named = {"world_size", *read_settings(yaml_file), *options_given(summary["command"])}
     settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}

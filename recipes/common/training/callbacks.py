@@ -216,7 +216,7 @@ class Clock(TrainerCallback):
     def __init__(self, folder: Path):
         self.path, self.started = folder / MINUTES, time.monotonic()
         before = read_json(self.path, default={"minutes": 0.0})
-        self.before, self.seconds = before["minutes"], Counter(before.get("seconds"))
+        self.before, self.seconds = before.get("minutes", 0.0), Counter(before.get("seconds"))
         self._inside: list[float] = []  # for each open phase: seconds in nested phases
 
     @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.training.completion import load_tokenizer
-from rewards.boundary import as_text
+from rewards.boundary import as_text, describe, starting
 from rewards.contract import AsyncReward, Reward, answer_of, at_once, reward_of
 from rewards.loading import find_object
 
@@ -61,11 +61,12 @@ def tools_of(training: dict[str, Any]) -> list[Callable]:
     if factory is None:
         return tools
     try:
-        environment = factory()
-    except (Exception, SystemExit) as error:
+        with starting(f"environment {spec!r}"):
+            environment = factory()
+    except Exception as error:
         raise ValueError(
             f"environment {spec!r} cannot be made: "
-            f"{type(error).__name__}: {error}. It is called without arguments."
+            f"{describe(error)}. It is called without arguments."
         ) from error
     methods = inspect.getmembers(type(environment), predicate=inspect.isfunction)
     names = [name for name, _ in methods if name not in NOT_TOOLS and not name.startswith("_")]

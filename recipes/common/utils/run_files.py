@@ -73,7 +73,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a file of `write_rows`; ValueError if it is damaged."""
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:  # splitlines would cut at U+2028
-            return [json.loads(line) for line in lines]
+            rows = [json.loads(line) for line in lines]
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a line of it is no JSON object")
+        return rows
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
 

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterable, Sequence
@@ -12,9 +13,13 @@ from tqdm import tqdm
 
 from recipes.common.utils.secrets import hide_secrets
 
-# Control characters except tab and new line, and characters that change the text direction.
-CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
+# Control characters except tab and new line, characters that change the text direction, and halves
+# of characters, which no screen takes.
+CONTROL = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
 OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
+THREADS_WAIT_S = 5
 OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: let the main one print first
 
 
@@ -48,14 +53,22 @@ def refuse(message: str) -> NoReturn:
     if not is_main():
         time.sleep(OTHERS_WAIT_S)
     print(shown(message), flush=True)
+    threading.Thread(target=_end, daemon=True).start()
     sys.exit(2)
+
+
+def _end() -> None:
+    """End the process soon after its main thread: a thread of a reward may never end."""
+    threading.main_thread().join()
+    time.sleep(THREADS_WAIT_S)
+    os._exit(2)
 
 
 def explain_endings() -> None:
     """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks."""
 
     def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
-        if kind is KeyboardInterrupt:
+        if issubclass(kind, KeyboardInterrupt):  # also in the code of a reward
             announce(
                 "\nInterrupted. Run the same command again to go on from the last checkpoint "
                 "(without --fresh)."
