@@ -171,7 +171,8 @@ def boxed_answer(text: str) -> str | None:
     contents = []
     for box in reversed(joined):
         inside = text[box.inside : box.inside_end]
-        contents.append(re.sub(r"\\+(?:boxed|fbox)\s*\{", "{", inside).strip())  # a box in a box
+        # A box in a box. Only from the first backslash of a run: else it would be quadratic.
+        contents.append(re.sub(r"(?<!\\)\\+(?:boxed|fbox)\s*\{", "{", inside).strip())
     return " or ".join(dict.fromkeys(filter(None, contents)))
 
 
