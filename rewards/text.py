@@ -206,7 +206,7 @@ _BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
     r"|different from|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
     # Words that may stand between the denial and the answer.
-    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|\b(?:an?|the|my|our|this|it|that|to|is|was|be|have|has"
+    r"(?:[\s:*$({\"'’~=]|<answer>|\\boxed|\b(?:s|an?|the|my|our|this|it|that|to|is|was|be|have|has"
     r"|think|believe|say|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
 )
