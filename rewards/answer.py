@@ -59,12 +59,20 @@ _NUMBER = re.compile(
 # An operation after a number: "9 * 2", "18 less two", "18 and a third".
 _OPERATION = re.compile(
     r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:half|third|quarter)\b"
-    r"|(?:[-+/^*x]|plus|minus|less|times|point|mod|divided by|multiplied by)"
+    r"|(?:raised to|to the power)\b"
+    r"|(?:[-+/^*x]|plus|minus|less|(?:less|more|fewer) than|times|point|mod|divided by"
+    r"|multiplied by)"
     rf"(?=[\s(]*(?:[0-9.]|\\|(?:{'|'.join(NUMBER_WORDS)})\b)))"
 )
+# An operation before a number: "twice 18".
+_SCALED = re.compile(
+    r"\b(?:twice|thrice|double|triple|half|(?:half|third|quarter|root) of)\s\Z", re.IGNORECASE
+)
+_VAGUE = re.compile(r"\s?(?:[A-Za-z]+\s){0,2}or (?:more|less|fewer|so)\b")  # "18 or more"
 # What stands between the numbers of a list: "17 or 18", "17 boys and 18".
 _LISTED = re.compile(
     r"\s*(?:(?:[,;/&|-]|to|through)?\s*(?:or|and)?|(?:[A-Za-z]+\s+){0,2}(?:or|and))\s*"
+    r"(?:(?:maybe|perhaps|possibly|even)\s+)?"
 )
 
 
@@ -85,6 +93,9 @@ def _read(number: re.Match) -> Fraction | None:
 def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
     """The value of number `i`; None where it is in a list or in a calculation left to do."""
     if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
+        return None
+    start, end = numbers[i].span()
+    if _SCALED.search(text, max(start - 20, 0), start) or _VAGUE.match(text, end):
         return None
     for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):
         if _LISTED.fullmatch(text, left.end(), right.start()):
@@ -167,10 +178,12 @@ def read_one_number(text: str) -> Fraction | None:
     Example: `read_one_number("**18**") == 18`; `read_one_number("She keeps 18 eggs") is None`
     """
     value = number_of(text)
-    if value is None and len(text) <= MAX_SENTENCE_CHARS:
-        number = _NUMBER.fullmatch(_plain(text))
-        value = _read(number) if number else None
-    return value
+    if text.startswith("~"):  # "~18" is about 18, although TeX writes a space so
+        return None
+    if value is not None or len(text) > MAX_SENTENCE_CHARS:
+        return value
+    number = _NUMBER.fullmatch(_plain(text))
+    return _read(number) if number else None
 
 
 # --- The last sentence

@@ -36,6 +36,13 @@ _CHOICE = re.compile(
     r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL
 )
 
+# Behind a choice: words that take it back, or another choice.
+_NOT_ALONE = re.compile(
+    r"(?:[\s,;/&\\{]|text[a-z]*(?![a-z]))*(?:or|and|not|nor|is|isn['’]t)\b"
+    r"|.*(?<![A-Za-z])\([A-F]\)",
+    re.DOTALL,
+)
+
 
 def is_equivalent(gold: str, answer: str) -> bool | None:
     r"""Whether `answer` equals `gold`; None where the gold can be compared with no answer.
@@ -51,7 +58,8 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
-    if choice := _CHOICE.fullmatch(text):  # "(C) 14" matches a gold of C and a gold of 14
+    choice = _CHOICE.fullmatch(text)
+    if choice and not _NOT_ALONE.match(choice[2]):  # "(C) 14" matches a gold of C and of 14
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     return _read(text, wanted)
 

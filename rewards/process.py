@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rewards.contract import Steps
+from rewards.latex.number import SCALE
 from rewards.latex.parse import NUMBER_WORDS, Unreadable, parse
 from rewards.latex.value import exact_constant
 from rewards.text import completion_text, find_tag, question_of
@@ -31,6 +32,7 @@ _SIGNS = {
     "–": "-",
 }  # fmt: skip
 _TOKEN = re.compile(
+    r"(?P<bold>(?<![0-9)])\*\*|\*\*(?![0-9(]))|"  # but `2**3` is a power
     # The length of a number is bounded, so that a long row of digits is read once.
     r"\$?(?>(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?"
     r"|(?<![\w.])\.[0-9]{1,15}))"
@@ -41,6 +43,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
     r"|(?P<stop>[^\w\s]|\n)"
 )
+_SCALE = re.compile(SCALE)
 # A product without a sign, and a unary plus: completions seldom mean these.
 _IMPLIED = re.compile(r"[0-9)] \(|(?:\A|[-+*/(] )\+")
 
@@ -88,9 +91,12 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
             continue
         chain: list[list[re.Match]] = [[]]
         for token in _TOKEN.finditer(text, line, start):
+            if token["bold"]:
+                continue
             if token["word"] or token[0] in BINDING:
                 # A number right before a binding word belongs to it.
-                yield chain[:-1] if token[0] in BINDING else chain
+                is_binding = token[0] in BINDING or _SCALE.fullmatch(token[0])
+                yield chain[:-1] if is_binding else chain
                 chain = [[token]]
             elif token["stop"]:
                 yield chain
@@ -108,7 +114,7 @@ def _is_no_part(first: re.Match, token: re.Match) -> bool:
     """Whether the side starts at `token`, since `first` is only a word or the dash of a bullet."""
     if first["word"]:
         return bool(token["number"] or token[0] == "(") and first[0] not in BINDING
-    return first[0] == "-" and token.start() > first.end()
+    return first[0] in "-*" and token.start() > first.end()
 
 
 def _side(tokens: list[re.Match]) -> Side | None:

@@ -171,7 +171,8 @@ def boxed_answer(text: str) -> str | None:
     contents = []
     for box in reversed(joined):
         inside = text[box.inside : box.inside_end]
-        contents.append(re.sub(r"\\+(?:boxed|fbox)\s*\{", "{", inside).strip())  # a box in a box
+        # A box in a box. Only from the first backslash of a run: else it would be quadratic.
+        contents.append(re.sub(r"(?<!\\)\\+(?:boxed|fbox)\s*\{", "{", inside).strip())
     return " or ".join(dict.fromkeys(filter(None, contents)))
 
 
@@ -205,7 +206,7 @@ _BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
     r"|different from|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
     # Words that may stand between the denial and the answer.
-    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|\b(?:an?|the|my|our|this|it|that|to|is|was|be|have|has"
+    r"(?:[\s:*$({\"'’~=]|<answer>|\\boxed|\b(?:s|an?|the|my|our|this|it|that|to|is|was|be|have|has"
     r"|think|believe|say|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
 )

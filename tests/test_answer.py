@@ -46,6 +46,7 @@ SENTENCES = [
     ("It took him 18 minutes to walk the 2 miles.", 18),  # details: what leads to the number
     ("At $3 each, 6 notebooks cost $18.", 18),
     ("18 of the 24 students passed.", 18),
+    ("If 3 or more friends come, she needs 18 chairs.", 18),
     ("She keeps 18 eggs, her sister comes 3rd.", 18),  # an ordinal
     ("Mia has 18 shells, 3 more than Tom.", 18),  # a comparison
     ("It is $18, since 9 eggs cost $2 each.", 18),  # a reason
@@ -80,21 +81,26 @@ NONE = [
     "", "no number", "How many are 18?", "1e999", "#### 1/0", "```python\nprint(18)\n```",
     "１８", "#### １８", "1８", "١٨",  # of other scripts
     # Several.
-    "#### 17 18 19", "#### 18 or 19", "#### 17-18", "The answer is between 17 and 18.",
-    "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}", "<answer>18 or 19</answer>",
+    "#### 17 18 19", "#### 18 or 19", "#### 18 or maybe 19", "#### 17-18",
+    "The answer is between 17 and 18.", "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}",
+    "<answer>18 or 19</answer>",
     # Not worked out.
     "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9",
     r"\boxed{\frac{36}{2}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}", r"\boxed{18!}",
     # Another number.
     "<answer>18 less two</answer>", "<answer>18 mod seven</answer>", r"\boxed{18x}",
-    "The answer is 18 point five.", "She has 18 and a third.", "It takes 18 and a half hours.",
+    "The answer is twice 18.", "The answer is half of 18.", "The answer is 18 more than 2.",
+    "The answer is 18 less than 30.", "The answer is 18 to the power of 2.", "She has 18 or more.",
+    "The answer is the square root of 18.", "The answer is 18 point five.",
+    "She has 18 and a third.", "It takes 18 and a half hours.",
     *(f"The answer is 18 {more}." for more in ("pi", "squared", "tenths", "lakh", "k", "M")),
 ]  # fmt: skip
 DENIED = [
     "The answer is definitely not 18.", "#### not 18", "Wrong answer: 18", "The answer isn't 18.",
     "18 is not the answer.", "The answer is anything but 18.", "I doubt the answer is 18.",
     "The answer is 18? No.", "The answer is 18, which is wrong.", "The answer is at least 18.",
-    r"\boxed{\text{not }18}", r"\boxed{\neq 18}", "<answer>18 wrong</answer>",
+    "I don't think it's 18.", r"\boxed{\text{not }18}", r"\boxed{\neq 18}",
+    "<answer>18 wrong</answer>",
 ]  # fmt: skip
 
 

@@ -36,6 +36,12 @@ AMOUNTS = [  # completion, gold, amount
     (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
     (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
     (r"\boxed{\text{at least }18}", "18", 0.0),
+    # A choice with its value, and one that is not alone or taken back.
+    (r"\boxed{\textbf{(C)}\ 14}", "C", 1.0), (r"\boxed{\text{(C)} P(A)}", "C", 1.0),
+    (r"\boxed{\text{(C)} \text{ or } \text{(D)}}", "C", 0.0), (r"\boxed{\text{A.}}", "A", 1.0),
+    (r"\boxed{\text{(C)}, \text{(D)}}", "C", 0.0), (r"\boxed{\text{(C)}\text{ not}}", "C", 0.0),
+    (r"\boxed{\text{(C)} \text{ is wrong}}", "C", 0.0),
+    (r"\boxed{\text{(C) or (D)}}", "C", 0.0), (r"\boxed{18 \text{ or more}}", "18", 0.0),
     # What a program or a font makes of numbers.
     (r"\boxed{１８}", "18", 0.0), (r"\boxed{NaN}", "18", 0.0), (r"\boxed{9**9**9}", "18", 0.0),
     (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0), (r"\boxed{__import__('os')}", "18", 0.0),

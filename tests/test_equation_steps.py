@@ -27,7 +27,8 @@ def read(text: str) -> list[bool]:
         "3 + 4 = 7", "3+4=7", "so 3 + 4 = 7 pens.", "(3 + 4 = 7)", "- 3 + 4 = 7", "$3 + $4 = $7.00",
         "1,000 * 5 = 5,000", "0.1 + 0.2 = 0.3", "2 * (3 + 4) = 14", "1 / 3 = 2 / 6", "-2 + 5 = 3",
         "2 - 5 = -3", "5 × 4 = 20", r"5 \times 4 = 20", "20 ÷ 4 = 5", "5 x 4 = 20", "7 − 2 = 5",
-        "007 + 1 = 8", ".5 * 4 = 2", "6 / 2 = 3 - that is all",
+        "**3 + 4 = 7**", "3 + 4 = **7**", "* 3 + 4 = 7", "007 + 1 = 8", ".5 * 4 = 2",
+        "6 / 2 = 3 - that is all",
     ],
 )  # fmt: skip
 def test_a_right_equation_is_read_as_right(text):
@@ -62,7 +63,7 @@ def test_each_equation_is_right_or_wrong(text, right):
         # Of more than the four operations: right as they are meant.
         "3^2 + 4 = 13", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25",
         "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4",
-        "√16 + 3 = 7",
+        "√16 + 3 = 7", "3 + 4 = 7 thousandths", "3 + 4 = 7 factorial",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_no_equation(text):

@@ -150,6 +150,10 @@ EQUAL = [
     ("5 cm", r"5\text { cm}"), ("(-infinity,5)", r"(-\infty, 5)"),
     ("(-∞,1)U(2,3]", r"(2,3]\cup(-\infty,1)"),
     (r"{1,3}\cup{2,3}", r"\{1,2,3\}"), ("x>1 and x<5", "(1,5)"), (r"5>x \land x\ge1", "[1,5)"),
+    (r"\frac12", r"{1 \over 2}"), ("120", r"{10 \choose 3}"), (r"\frac12", r"\nicefrac{1}{2}"),
+    ("1/3", r"0.\bar{3}"), ("1/3", r"0.\dot3"), ("16/99", r"0.\overline{16}"), ("7", r"\bf 7"),
+    ("7", r"\boldsymbol{7}"), ("7", r"\hspace{1mm} \large 7"), ("12.50", r"\text{\$}12.50"),
+    (r"\arctan 2", r"\operatorname{arctan} 2"), (r"6\text{ m/s}", r"6\text{ meters per second}"),
     (r"30^\circ", r"\frac{\pi}{6}"), (r"(4,\frac\pi3)", r"(4, 60^\circ)"),
 ]  # fmt: skip
 DIFFERENT = [
@@ -163,6 +167,7 @@ DIFFERENT = [
     (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
     ("(1,2)", "(y,x) = (1,2)"), ("x^2+1=0", "x^2+2=0"), (r"\frac13\sin x", r"0.333333\sin x"),
     ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"), ("5", r"\infty"),
+    (r"5\text{ s}", r"5\text{ min}"),
     ("1.414", r"\sqrt2 \approx 1.414"), (r"\$12.50", r"125\text{ cents}"), ("0", "0 wrong"),
     (r"12 \text{ cm}", "12 mm"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
     ("(1,5)", "x>1 or x<5"), ("[1,5)", "x>1 and x<5"), ("30", r"\frac{\pi}{6}"),

@@ -56,7 +56,9 @@ def reference(row: dict) -> str:
 
 
 TRAIN, HELD_OUT = make_rows(*range(8)), make_rows(100, 101)
-POWER = "2 test questions can show no change, however large (80 % power, if a quarter of the rows change)"
+POWER = (
+    "2 test questions can show no change, however large (80 % power, if a quarter of rows change)"
+)
 MANY = make_rows(*range(200, 1300))
 # A row of another task behind those of TRAIN, and the reference answers of both.
 PROSE = {"prompt": [{"role": "user", "content": "Write."}], "task": "prose", "answer": None}

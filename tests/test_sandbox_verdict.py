@@ -113,6 +113,17 @@ def test_a_script_that_cheats_does_not_pass(name, sandbox):
     assert outcome.status == "fail" and not any(outcome.passed), outcome
 
 
+LINES = [b"rubbish", b"[1]", b"7", b"[false, 5]", b"{}", b"\xff", b'[true, ""]\n[true, ""]']
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_program_that_a_test_lets_into_the_checker_fails_and_does_no_more(line, sandbox):
+    """Else it could have its row left out. A single well-formed line passes: not covered."""
+    text = f"__import__('os').write(5, {line!r} + b'\\n') and __import__('os')._exit(0)"
+    jobs = [Asserts(f"def f(): return {text!r}", ["assert eval(f()) == 42"]), RIGHT]
+    assert [outcome.status for outcome in sandbox.run_batch(jobs)] == ["fail", "pass"]
+
+
 ANY = "try:\n    f(-1)\nexcept Exception: pass\nelse: raise AssertionError"
 ENDS = ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), 15)", "os.close(3)"]
 ENDS += ["raise KeyboardInterrupt", "time.sleep(30)"]

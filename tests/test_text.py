@@ -47,6 +47,7 @@ CASES = {  # what reads it: texts, and what is read
         (r"\boxed{1}, \boxed{1}", "1"), (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
         (r"\boxed{1}, " + " " * 80 + r"\boxed{2}", "2"),
         (r"\boxed{1}," * 21 + r"\boxed{2}", "1 or 2"),
+        (r"\boxed{" + "\\" * 10**5 + "7}", "\\" * 10**5 + "7"),  # not a minute of searching
     ],
     gold_answer: [
         ("$18$", "18"), (r"So $x = \boxed{18}$.", "18"), ("$125$ miles", "125 miles"),

@@ -9,7 +9,7 @@ from rewards.latex.parse import NUMBER_WORDS, Tree, Unreadable, parse, rational,
 MAX_NUMBER_CHARS = 100  # a longer text is not a number that anybody meant
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])", re.ASCII)
 _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
-_UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
+_UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\.?\s*\}")
 _PLAIN_MIXED = re.compile(r"([-+]?\s*\d+) (\d+)/(\d+)", re.ASCII)
 
 # --- Units
@@ -92,9 +92,9 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     scale, power = SCALES.get(words[0].removesuffix("s"), 1), match["power"]
     for size in _SIZES.keys() & words:
         power = _SIZES[size]
-    units = []
+    units, words = [], name.replace("/", " per ").split()
     for word in words[1:] if scale > 1 else words:
-        singular = word.removesuffix("s")
+        singular = word if word in _SPELLINGS else word.removesuffix("s")  # "s" is seconds
         if word not in _SIZES:
             units.append(_UNITS.get(word, _UNITS.get(singular, singular)))
     name = " ".join(units).replace(" per ", "/")

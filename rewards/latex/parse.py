@@ -28,8 +28,8 @@ _SPELLINGS = {
     "*": "cdot times ast", "/": "div", "=": "equiv", "(": "langle", ")": "rangle",
     r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
     r"\le ": "le leq leqslant", r"\ge ": "ge geq geqslant", r"\ne ": "ne neq", " ": "quad qquad",
-    r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\frac": "dfrac tfrac cfrac",
-    r"\binom": "dbinom tbinom", " and ": "land wedge", " or ": "lor vee",
+    r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\binom": "dbinom tbinom",
+    r"\frac": "dfrac tfrac cfrac nicefrac sfrac", " and ": "land wedge", " or ": "lor vee",
 }  # fmt: skip
 _OPERATORS = {"**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
@@ -42,9 +42,26 @@ for _i, _ten in enumerate("twenty thirty forty fifty sixty seventy eighty ninety
     NUMBER_WORDS[_ten] = 10 * _i
     NUMBER_WORDS |= {f"{_ten}-{_ONES[j]}": 10 * _i + j for j in range(10)}
 _REWRITES = [  # rewrites to one spelling, applied in this order
-    # Size, colour and font do not change the value.
-    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)(?![A-Za-z])\s?", ""),
-    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
+    # Size, space, colour and font do not change the value.
+    (
+        r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge|small"
+        r"|bf|rm|it)(?![A-Za-z])\s?",
+        "",
+    ),
+    (r"\\(?:hspace|[hv]?phantom)\*?\s*\{[^{}]*\}", " "),
+    (
+        r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|boldsymbol|bm)\*?"
+        r"\s*\{",
+        r"\\text{",
+    ),
+    (r"\\text\{\s*(arc(?:sin|cos|tan))\s*\}", r"\\\1 "),
+    (r"\\text\{\s*\\?\$\s*\}", r"\\$"),
+    (r"\{([^{}\\]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+    (r"\{([^{}\\]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+    (
+        r"(\.[0-9]{0,9})\\(?:overline|bar|dot)\s*(?:\{([0-9]{1,9})\}|([0-9]))",
+        r"\1\\overline{\2\3}",
+    ),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.

@@ -11,8 +11,9 @@ the program's code. A program that took over its checker could pass itself and r
 reach nothing else: a checker has no more rights than a program. To take it over needs an error in
 the C code of Python's json, int, float, Decimal. If a checker dies, its program is run once more.
 
-What is not covered: such an error; a weak test stays weak: for example, a test that calls the
-program and compares nothing passes.
+What is not covered: such an error; a test that runs what the program returned, such as
+`eval(f(1))`, which takes the program into the checker; a weak test stays weak: for example, a test
+that calls the program and compares nothing passes.
 """
 
 import gc

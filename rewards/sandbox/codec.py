@@ -16,7 +16,7 @@ A type that is not built in never arrives as its base. It arrives as a class of 
 derives from the same built-in base, or from `object`, and has no method of its own: each attribute
 that the sender's type defines itself raises `NotPlain` here. A named tuple has its fields. An
 iterator arrives as one that asks the sender for each value when it is read. An exception arrives
-with its arguments, attributes and cause, as the nearest of its types that exists here.
+with its arguments, attributes and cause, as all of its types that exist here.
 
 What is not covered: keys with equal hashes make a `dict` slow (the time limit ends that); two types
 of the same name and attributes arrive as one; attributes of an object stay where it was made.
@@ -25,6 +25,7 @@ of the same name and attributes arrive as one; attributes of an object stay wher
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import is_not
 from types import FunctionType, GeneratorType
 from typing import Any
@@ -45,6 +46,7 @@ from rewards.sandbox.kinds import (
     fields_of,
     fill,
     is_iterator,
+    members_of,
     new_container,
     own_attributes,
     parts_of,
@@ -70,18 +72,24 @@ class NotPlain(BaseException):
 
 
 class Stream:
-    """An iterator of the other end."""
+    """An iterator of the other end, which may go on after an exception. A generator does not."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_read", "_values")
 
-    def __init__(self, values: Iterator):
-        self._values = values
+    def __init__(self, read: Callable[[], Iterator]):
+        self._read, self._values = read, read()
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        return next(self._values)
+        try:
+            return next(self._values)
+        except StopIteration:
+            raise
+        except Exception:
+            self._values = self._read()
+            raise
 
 
 class Table:
@@ -225,7 +233,8 @@ class Table:
         """
         reduce = (OSError if isinstance(error, OSError) else BaseException).__reduce__
         _, arguments, *state = reduce(error)
-        attributes = dict(*state)
+        members = {name: member.__get__(error) for name, member in members_of(type(error)).items()}
+        attributes = dict(*state) | members
         if error.__cause__ is not None:
             attributes["__cause__"] = error.__cause__
         text = str(error)[:1000] if isinstance(type(error).__str__, FunctionType) else None
@@ -281,9 +290,9 @@ class Table:
         return container
 
     def _decode_iterator(self, name: str) -> Iterator:
-        values = self.read(self._next)
+        read = partial(self.read, self._next)
         is_generator = name == GeneratorType.__name__
-        value = values if is_generator else self._type(name, Stream, [], None)(values)
+        value = read() if is_generator else self._type(name, Stream, [], None)(read)
         self._add(value)
         return value
 
@@ -323,15 +332,22 @@ class Table:
         self, names: list, text: str | None, attributes: list, values: list
     ) -> BaseException:
         known = [kind for kind in map(self._exception_type, names) if kind] or [Exception]
-        kind = known[0]
-        if text is not None or self._exception_type(names[0]) is None:
-            kind = type(names[0][1], (kind,), {} if text is None else {"__str__": lambda _: text})
-        built_in = next(above for above in kind.__mro__ if above.__module__ == "builtins")
+        bases = [kind for kind in known if not any(kind in of.__mro__[1:] for of in known)]
+        kind = built_in = bases[0]
+        if text is not None or len(bases) > 1 or self._exception_type(names[0]) is None:
+            own = {} if text is None else {"__str__": lambda _: text}
+            kind = built_in = type(names[0][1], (*dict.fromkeys(bases),), own)
+        while built_in.__module__ != "builtins":
+            built_in = built_in.__base__
         arguments = values[: len(values) - len(attributes)]
         error = built_in.__new__(kind, *arguments)
         built_in.__init__(error, *arguments)
         state = dict(zip(attributes, values[len(arguments) :], strict=True))
         error.__cause__ = state.pop("__cause__", None)
+        for name, member in members_of(built_in).items():
+            if name in state and state[name] is not member.__get__(error):
+                member.__set__(error, state[name])
+            state.pop(name, None)
         vars(error).update(state)
         return error
 

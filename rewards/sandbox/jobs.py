@@ -123,14 +123,28 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -
             ran = slot.run(roles, [printed, verdicts], limits)
         if ran.late or ran.exits["checker"] == 0:
             break  # else somebody has killed the checker: run once more
-    lines = [json.loads(line) for line in ran.written[1].split(b"\n")[:-1]]
-    passed = [passes is True for passes, _ in lines if passes is not None]
+    lines = _verdicts(ran.written[1], len(job.tests))
+    passed = [passes for passes, _ in lines if passes is not None]
     passed += [False] * (len(job.tests) - len(passed))
     reasons = [text for passes, text in lines if not passes]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError") or ran.has_flooded()):
         reason = _ended(ran, "worker", job.timeout_s) or reason or "the tests did not end"
     return _outcome(passed, reason, ran.wall_s, ran.written[0])
+
+
+def _verdicts(written: bytes, tests: int) -> list:
+    """The lines of a checker; one that says so if anything else is among them.
+
+    A test that runs what the program returned, as `eval(f(1))` does, lets the program write them.
+    """
+    try:
+        lines = [json.loads(line) for line in written.split(b"\n")[:-1]]
+    except (ValueError, RecursionError):
+        lines = [None]
+    kinds = [[*map(type, line)] if isinstance(line, list) else None for line in lines]
+    are_ours = all(kind in ([bool, str], [type(None), str]) for kind in kinds)
+    return lines if are_ours and len(lines) <= tests else [[None, "the checker was taken over"]]
 
 
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:

@@ -22,6 +22,7 @@ from typing import Any
 
 DIGITS = 40_000  # the most hexadecimal digits of an integer
 HEAP_TYPE = 1 << 9  # the flag of types that are not static parts of an extension in C
+IMMUTABLE_TYPE = 1 << 8  # the flag of types of C, which no type of a program has
 
 
 def _build_from(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
@@ -175,8 +176,28 @@ def fields_of(kind: type) -> list[str] | None:
 
 def is_iterator(kind: type) -> bool:
     """Whether a type is an iterator of Python itself, such as a generator; files are none."""
-    is_built_in = isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
-    return is_built_in and kind.__module__ != "_io"
+    if not kind.__flags__ & IMMUTABLE_TYPE or kind.__module__ == "_io":
+        return False
+    return isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
+
+
+# What exceptions keep apart from their `__dict__`. Left out: objects, and the parts of a
+# `UnicodeError`, whose `__str__` in C trusts them.
+MEMBERS = {
+    SystemExit: ("code",), OSError: ("errno", "strerror", "filename", "filename2"),
+    ImportError: ("msg", "name", "path"), NameError: ("name",), AttributeError: ("name",),
+    SyntaxError: ("msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset"),
+}  # fmt: skip
+
+
+def members_of(kind: type) -> dict[str, Any]:
+    """The descriptors, by name, of what this type of exceptions keeps apart."""
+    return {
+        name: vars(base)[name]
+        for base, names in MEMBERS.items()
+        if issubclass(kind, base)
+        for name in names
+    }
 
 
 _HELD_ONCE = {0: []}

@@ -15,7 +15,9 @@ names it.
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
 Functions, coroutines and objects cannot be used at the other end, even in a correct program. That a
-generator was closed, or what it returned, does not show at the other end.
+generator was closed, or what it returned, does not show at the other end, nor what a thread changes
+after the last answer. An argument may have another `id` in each call, and a number or text that
+comes back equal is not the same object (so a list with a NaN no longer equals itself).
 """
 
 import builtins

@@ -16,8 +16,9 @@ LIBRARY = """
     __future__ abc argparse array ast asyncio base64 binascii bisect builtins bz2 cProfile calendar
     cmath codecs collections collections.abc colorsys concurrent.futures.thread configparser
     contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis doctest
-    encodings.ascii encodings.cp1252 encodings.idna encodings.latin_1 encodings.utf_16
-    encodings.utf_32 enum errno fcntl fileinput fnmatch fractions functools gc getopt gettext glob
+    encodings.ascii encodings.cp1252 encodings.hex_codec encodings.idna encodings.latin_1
+    encodings.rot_13 encodings.utf_16 encodings.utf_32 encodings.utf_8_sig enum errno fcntl
+    fileinput fnmatch fractions functools gc getopt gettext glob
     graphlib gzip hashlib heapq hmac html html.parser importlib.util inspect io ipaddress itertools
     json keyword linecache locale logging lzma marshal math mimetypes mmap multiprocessing numbers
     operator optparse os pathlib pickle platform pprint pstats pwd queue random re reprlib resource

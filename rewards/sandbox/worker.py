@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import gc
 import os
+import stat
 import sys
 import threading
 import traceback
@@ -40,24 +41,32 @@ def serve_calls() -> None:
 
 def run_script() -> None:
     """Run the program like `python program.py`, with its exit code (for stdin/stdout tests)."""
-    source = _prepare_and_read()
+    code = _run_main(_prepare_and_read())
+    # As the interpreter does, also after an exception: wait for the threads, then leave. Files
+    # that the program left open write the rest when they are deleted.
+    for step in (threading._shutdown, atexit._run_exitfuncs, _delete_main):
+        with contextlib.suppress(BaseException):
+            step()
+    _end(code)
+
+
+def _run_main(source: bytes) -> int:
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
-    code = 0
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
     except SystemExit as stop:
-        code = _exit_code(stop.code)
+        return _exit_code(stop.code)
     except BaseException as error:
         trace = error.__traceback__ and error.__traceback__.tb_next  # without our frame
         traceback.print_exception(type(error), error, trace)
-        code = 1
-    # As the interpreter does, also after an exception: wait for the threads, then leave.
-    with contextlib.suppress(BaseException):
-        threading._shutdown()
-    with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
-    _end(code)
+        return 1
+    return 0
+
+
+def _delete_main() -> None:
+    del sys.modules["__main__"]
+    gc.collect()
 
 
 def open_streams() -> None:
@@ -81,6 +90,7 @@ def _prepare_and_read() -> bytes:
     """Prepare the interpreter for the program, and return its source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
+    os.fstat = _fstat
     # The frames of this harness must not count towards the program's limit.
     sys.setrecursionlimit(sys.getrecursionlimit() + 50)
     gc.enable()
@@ -91,6 +101,16 @@ def _stream(number: int, mode: str, errors: str) -> TextIO:
     return open(number, mode, encoding="utf-8", errors=errors, closefd=False)
 
 
+def _fstat(number: int) -> os.stat_result:
+    """The size of a file, as fast readers of input ask for it: libc's `fstat` is refused here,
+    since it could look up any path.
+    """
+    here = os.lseek(number, 0, os.SEEK_CUR)
+    size = os.lseek(number, 0, os.SEEK_END)
+    os.lseek(number, here, os.SEEK_SET)
+    return os.stat_result((stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0))
+
+
 def _exit_code(code: Any) -> int:
     if code is None or isinstance(code, int):  # also a bool, which is an int
         return (code or 0) & 0xFF
@@ -99,9 +119,9 @@ def _exit_code(code: Any) -> int:
 
 
 def _flush() -> None:
-    with contextlib.suppress(BaseException):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__):
+        with contextlib.suppress(BaseException):
+            stream.flush()
 
 
 def _end(code: int) -> None:

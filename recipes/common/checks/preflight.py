@@ -119,7 +119,8 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
         if reward.kind == UNDECLARED:
             notes.append(
                 f"{reward.name}: undeclared, so no promise is checked; write below it "
-                f'{reward.name}.kind = "verifier" and {reward.name}.full = what a right answer earns'
+                f'{reward.name}.kind = "verifier" and {reward.name}.full = what a right answer '
+                "earns"
             )
         if reward.kind == "model":
             notes.append(f"{reward.name}: a model, which neither preflight nor the cheat test call")

@@ -169,10 +169,10 @@ def power_line(n: int) -> str:
     """The sentence that says which change `n` test questions can show, before and after a run.
 
     >>> power_line(5)
-    '5 test questions can show no change, however large (80 % power, if a quarter of the rows change)'
+    '5 test questions can show no change, however large (80 % power, if a quarter of rows change)'
     """
     least, shown = smallest_change(n, 0.25), "no change, however large"
     if least is not None:
         shown = f"a change of {100 * least:.1f} points or more"
-    condition = f"{100 * POWER:.0f} % power, if a quarter of the rows change"
+    condition = f"{100 * POWER:.0f} % power, if a quarter of rows change"
     return f"{n} test questions can show {shown} ({condition})"
