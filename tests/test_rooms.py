@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1350,
     "rewards/sandbox": 2700,
     "scripts": 950,
-    "tests": 15050,
+    "tests": 15100,
 }
 
 
