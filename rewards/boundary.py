@@ -83,11 +83,8 @@ def contained(*key: Any) -> Iterator[None]:
         sys.modules["numpy"].random.seed(seed)
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(seed)
-    handler = signal.getsignal(signal.SIGINT)
-    if _is_main_thread() and callable(handler):
-        signal.signal(signal.SIGINT, functools.partial(_interrupt, handler))
     try:
-        with exits_end():
+        with _interrupts_marked(), exits_end():
             yield
     finally:
         for write, value in before:
@@ -103,17 +100,11 @@ def starting(what: str) -> Iterator[None]:
     notice = threading.Timer(NOTICE_S, print, [f"Waiting for {what} ..."], {"flush": True})
     notice.daemon = True
     notice.start()
-    handler = signal.getsignal(signal.SIGINT)
-    is_marked = _is_main_thread() and callable(handler)
-    if is_marked:
-        signal.signal(signal.SIGINT, functools.partial(_interrupt, handler))
     try:
-        with exits_end():
+        with _interrupts_marked(), exits_end():
             yield
     finally:
         notice.cancel()
-        if is_marked:
-            signal.signal(signal.SIGINT, handler)
 
 
 def _process_settings() -> list[tuple[Callable, Callable]]:
@@ -159,6 +150,20 @@ def _set_output(streams: tuple[Any, Any]) -> None:
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def _interrupts_marked() -> Iterator[None]:
+    """Mark Ctrl-C inside the block as the user's; on the main thread only, where signals go."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_marked = _is_main_thread() and callable(handler)
+    if is_marked:
+        signal.signal(signal.SIGINT, functools.partial(_interrupt, handler))
+    try:
+        yield
+    finally:
+        if is_marked:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _interrupt(handler: Callable, number: int, frame: Any) -> None:
