@@ -91,7 +91,7 @@ def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
             assert rows[0]["prompt"][0]["content"] == prompt
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "math"])
+@pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "math", "math_code"])
 def test_help_names_every_setting_and_imports_neither_torch_nor_trl(name):
     file = ROOT / f"recipes/{name}/train.py"
     words = [sys.executable, "-X", "importtime", str(file), "--help"]

@@ -38,7 +38,7 @@ class RecipeArguments(CommonArguments):
 
     unused = ("dataset_name", "dataset_path")
     sources: dict | str | None = setting(
-        None, f"{{name: {{weight: 1.0, path: FILE_OR_FOLDER}}}} of {', '.join(SOURCES)}."
+        None, "{name: {weight: 1.0, path: FILE_OR_FOLDER}} of sums, gsm8k, passages, programs."
     )
     example: list[str] = setting(EXAMPLE, "A sum and its completion.")
 

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 COMMON = Path(__file__).parents[1]
-USAGE = "usage: {} --config FILE [--option VALUE ...]"
 
 
 def is_recipe(file: Path) -> bool:
@@ -21,27 +20,25 @@ def is_recipe(file: Path) -> bool:
 def help_of(recipe: Path) -> str:
     """The text of `--help`: each setting of a train.py with its type, meaning and default."""
     trl, transformers = (Path(find_spec(name).origin).parent for name in ("trl", "transformers"))
-    of_questions = [(COMMON / "data/questions.py", "QuestionArguments")]
-    groups = {  # heading -> the classes that declare its settings: the first to name one wins
-        "the recipe": [
-            (recipe, "RecipeArguments"),
-            *(of_questions if "QuestionArguments" in recipe.read_text() else []),
-            (COMMON / "settings.py", "RecipeArguments"),
-        ],
+    # heading -> the classes that declare its settings; a later class overrides an earlier one
+    groups = {
+        "the recipe": [(COMMON / "settings.py", "RecipeArguments"), (recipe, "RecipeArguments")],
         "training: TRL's GRPOConfig, and the settings of our trainer": [
-            (COMMON / "training/config.py", "GRPOConfig"),
-            (trl / "trainer/grpo_config.py", "GRPOConfig"),
-            (trl / "trainer/base_config.py", "_BaseConfig"),
             (transformers / "training_args.py", "TrainingArguments"),
+            (trl / "trainer/base_config.py", "_BaseConfig"),
+            (trl / "trainer/grpo_config.py", "GRPOConfig"),
+            (COMMON / "training/config.py", "GRPOConfig"),
         ],
         "the model: TRL's ModelConfig": [(trl / "trainer/model_config.py", "ModelConfig")],
     }
-    lines = [USAGE.format(recipe.name)]
+    if "QuestionArguments" in recipe.read_text():
+        groups["the recipe"].insert(1, (COMMON / "data/questions.py", "QuestionArguments"))
+    lines = [f"usage: {recipe.name} --config FILE [--option VALUE ...]"]
     for heading, classes in groups.items():
+        settings = {}
+        for file, class_name in classes:
+            settings |= settings_of(file, class_name)
         lines += ["", f"{heading}:"]
-        settings: dict[str, str] = {}
-        for file, name in classes:
-            settings = {**settings_of(file, name), **settings}
         for name in sorted(settings):
             lines += textwrap.wrap(
                 settings[name], 100, initial_indent="  ", subsequent_indent=" " * 8
@@ -55,24 +52,22 @@ def settings_of(file: Path, class_name: str) -> dict[str, str]:
     Each is such as `--seed int: Random seed to use. (default: 42)`.
     """
     lines = {}
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if not (isinstance(node, ast.ClassDef) and node.name == class_name):
+    classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
+    fields = [node for of in classes if of.name == class_name for node in of.body]
+    for field in fields:
+        if not isinstance(field, ast.AnnAssign) or field.target.id.startswith("_"):
             continue
-        for field in node.body:
-            kind = ast.unparse(field.annotation) if isinstance(field, ast.AnnAssign) else "ClassVar"
-            if "ClassVar" in kind or field.target.id.startswith("_"):
-                continue
-            default, meaning = field.value, None
-            if isinstance(default, ast.Call):  # setting(default, help), or field(default=...)
-                named = {keyword.arg: keyword.value for keyword in default.keywords}
-                if default.args:
-                    default, meaning = default.args
-                else:
-                    default = named.get("default") or named.get("default_factory")
-                    metadata = named.get("metadata") or ast.Dict([], [])
-                    texts = dict(zip(map(ast.unparse, metadata.keys), metadata.values, strict=True))
-                    meaning = texts.get("'help'")
-            help = ast.literal_eval(meaning) if meaning else ""
-            shown = f" (default: {ast.unparse(default)})" if default else ""
-            lines[field.target.id] = f"--{field.target.id} {kind}: {help}{shown}"
+        name, kind = field.target.id, ast.unparse(field.annotation)
+        if "ClassVar" in kind:
+            continue
+        default, meaning = field.value, None
+        if isinstance(default, ast.Call) and default.args:  # setting(default, help)
+            default, meaning = default.args
+        elif isinstance(default, ast.Call):  # field(default=..., metadata={"help": ...})
+            named = {keyword.arg: keyword.value for keyword in default.keywords}
+            default = named.get("default") or named.get("default_factory")
+            meaning = named["metadata"].values[0] if "metadata" in named else None
+        lines[name] = f"--{name} {kind}: {ast.literal_eval(meaning) if meaning else ''}"
+        if default:
+            lines[name] += f" (default: {ast.unparse(default)})"
     return lines
