@@ -11,7 +11,6 @@ from recipes.common.evaluation import scores
 from recipes.common.report import plots, verdict
 from recipes.common.utils import run_files, screen, secrets, stats, tables
 from recipes.common.utils.stats import (
-    bootstrap_interval,
     mcnemar_p,
     slope_test,
     smallest_change,
@@ -99,14 +98,6 @@ def test_how_often_a_reward_is_said_to_rise(rewards, counts):
         runs = rewards(np.random.default_rng(0).normal(scale=NOISE, size=(1000, steps)))
         rises.append(sum(slope > 0 and p < 0.05 for slope, p in map(slope_test, runs)))
     assert rises == counts
-
-
-def test_a_bootstrap_follows_its_seed_and_of_many_values_is_that_of_the_normal_distribution():
-    values = list(np.random.default_rng(0).random(40))
-    first, again, other = (bootstrap_interval(values, seed) for seed in (1, 1, 2))
-    assert first == again != other
-    normal = pytest.approx((0.5 - 1.96 * 0.025, 0.5 + 1.96 * 0.025), abs=0.004)
-    assert bootstrap_interval([0.0] * 200 + [1.0] * 200) == normal
 
 
 @pytest.mark.parametrize(("n", "changed"), [(12, 0.5), (60, 0.25), (40, 0.0)])

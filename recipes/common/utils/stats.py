@@ -29,6 +29,12 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
+    """How many paired outcomes became True, and how many became False."""
+    pairs = list(zip(before, after, strict=True))
+    return pairs.count((False, True)), pairs.count((True, False))
+
+
 def mcnemar_p(before: list[bool], after: list[bool]) -> float:
     """The p-value of the exact two-sided McNemar test of paired outcomes; 1.0 if none changed.
 
@@ -37,8 +43,46 @@ def mcnemar_p(before: list[bool], after: list[bool]) -> float:
     """
     from scipy.stats import binomtest
 
-    won, lost = _won_and_lost(before, after)
+    won, lost = won_and_lost(before, after)
     return float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
+
+
+def paired_interval(before: list[bool], after: list[bool]) -> tuple[float, float]:
+    """The 95 % interval of the change of a share over paired rows; (-1, 1) without rows.
+
+    Bonett and Price 2012: Laplace's correction adds one row won and one row lost.
+
+    >>> after = [True] * 4 + [False] * 28  # four rows won, none lost
+    >>> [round(end, 3) for end in paired_interval([False] * 32, after)]
+    [-0.018, 0.253]
+    """
+    n = len(before) + 2
+    won, lost = ((1 + changed) / n for changed in won_and_lost(before, after))
+    half = Z_95 * math.sqrt((won + lost - (won - lost) ** 2) / n)
+    return max(-1.0, won - lost - half), min(1.0, won - lost + half)
+
+
+def t_quantile(values: int, level: float = 0.05) -> float:
+    """Student's t quantile (0.975 by default) for an interval of the mean of `values` values."""
+    from scipy.stats import t
+
+    return float(t.ppf(1 - level / 2, values - 1))
+
+
+def t_interval(
+    values: list[float], low: float = -math.inf, high: float = math.inf, level: float = 0.05
+) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean of independent values; None for fewer than two.
+
+    The interval is cut at `low` and `high`. `level` is the share of intervals that miss the mean.
+
+    >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
+    [-0.4841, 4.4841]
+    """
+    if len(values) < 2:
+        return None
+    half = t_quantile(len(values), level) * stdev(values) / math.sqrt(len(values))
+    return max(low, mean(values) - half), min(high, mean(values) + half)
 
 
 def slope_test(values: list[float]) -> tuple[float, float]:
@@ -71,98 +115,39 @@ def slope_test(values: list[float]) -> tuple[float, float]:
     return slope, 2 * float(t.sf(abs(slope) / deviation, freedom))
 
 
-def t_quantile(values: int, level: float = 0.05) -> float:
-    """Student's t quantile (0.975 by default) for an interval of the mean of `values` values."""
-    from scipy.stats import t
+def mcnemar_power(n: int, change: float, changed: float) -> float:
+    """The power of the exact McNemar test at 5 %: how often it shows a change of a share.
 
-    return float(t.ppf(1 - level / 2, values - 1))
-
-
-def t_interval(
-    values: list[float], low: float = -math.inf, high: float = math.inf, level: float = 0.05
-) -> tuple[float, float] | None:
-    """Student's 95 % interval of the mean of a few independent values (seeds); None for one value.
-
-    The interval is cut at `low` and `high`. `level` is the share of intervals that miss the mean.
-
-    >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
-    [-0.4841, 4.4841]
+    Of `n` paired rows a share `changed` (at least `change`) has another outcome afterwards.
     """
-    if len(values) < 2:
-        return None
-    half = t_quantile(len(values), level) * stdev(values) / math.sqrt(len(values))
-    return max(low, mean(values) - half), min(high, mean(values) + half)
+    from scipy.stats import binom
 
-
-def paired_interval(before: list[bool], after: list[bool]) -> tuple[float, float]:
-    """The 95 % interval of the change of a share over paired rows; (-1, 1) without rows.
-
-    Bonett and Price 2012: Laplace's correction adds one row won and one row lost.
-
-    >>> after = [True] * 4 + [False] * 28  # four rows won, none lost
-    >>> [round(end, 3) for end in paired_interval([False] * 32, after)]
-    [-0.018, 0.253]
-    """
-    won, lost = ((1 + changed) / (len(before) + 2) for changed in _won_and_lost(before, after))
-    half = Z_95 * math.sqrt((won + lost - (won - lost) ** 2) / (len(before) + 2))
-    return max(-1.0, won - lost - half), min(1.0, won - lost + half)
-
-
-def _won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
-    pairs = list(zip(before, after, strict=True))
-    return sum(a and not b for b, a in pairs), sum(b and not a for b, a in pairs)
-
-
-def bootstrap_interval(
-    values: list[float], seed: int = 0, draws: int = 10_000
-) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of one value per problem (Efron 1979).
-
-    It is too narrow below about thirty problems, and a point if all values are equal. We do not
-    use scipy's bootstrap because it refuses a single value. ValueError: no values or no draws.
-
-    >>> bootstrap_interval([0.25, 0.25]), bootstrap_interval([0.0, 1.0])
-    ((0.25, 0.25), (0.0, 1.0))
-    """
-    n, random = len(values), np.random.default_rng(seed)
-    if not n or draws < 1:
-        raise ValueError(
-            f"a bootstrap of {n} values in {draws} draws: it needs at least one of both."
-        )
-    of_problem = np.asarray(values, dtype=float)
-    means = [of_problem[random.integers(n, size=n)].mean() for _ in range(draws)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+    changed = max(changed, change)
+    rows = np.arange(1, n + 1)  # each number of rows that may change
+    most_lost = binom.ppf(0.025, rows, 0.5) - 1  # for p <= 5 %
+    won = 0.5 + change / changed / 2  # the share of the changed rows that are won
+    shown = binom.cdf(most_lost, rows, 1 - won) + binom.cdf(most_lost, rows, won)
+    return float(binom.pmf(rows, n, changed) @ shown)
 
 
 def smallest_change(n: int, changed: float) -> float | None:
     """The smallest change of a share that `n` paired rows show with 80 % power; None if none.
 
-    The test is the exact McNemar test at 5 %. `changed` is the share of rows with another outcome
-    afterwards; it counts as at least the change itself.
+    `changed` is the share of rows with another outcome afterwards.
 
     >>> round(smallest_change(160, 0.25), 3), smallest_change(5, 0.25)
     (0.114, None)
     """
-    if _mcnemar_power(n, 1.0, 1.0) < POWER:
+    if mcnemar_power(n, 1.0, 1.0) < POWER:
         return None
     low, high = 0.0, 1.0
     while high - low > 5e-4:  # power_line prints a tenth of a point, 0.001
         middle = (low + high) / 2
-        low, high = (low, middle) if _mcnemar_power(n, middle, changed) >= POWER else (middle, high)
+        if mcnemar_power(n, middle, changed) >= POWER:
+            high = middle
+        else:
+            low = middle
     return high
-
-
-def _mcnemar_power(n: int, change: float, changed: float) -> float:
-    """The power of the McNemar test; the number of rows that change is binomial."""
-    from scipy.stats import binom
-
-    changed = max(changed, change)
-    rows = np.arange(1, n + 1)  # how many rows change
-    most_lost = binom.ppf(0.025, rows, 0.5) - 1  # for McNemar's p <= 5 %
-    won = 0.5 + change / changed / 2
-    shown = binom.cdf(most_lost, rows, 1 - won) + binom.cdf(most_lost, rows, won)
-    return float(binom.pmf(rows, n, changed) @ shown)
 
 
 def power_line(n: int) -> str:
