@@ -4,7 +4,7 @@
     python scripts/report.py runs/seed0 runs/seed1           # one in each, and runs/report.html
 
 Before and after with intervals, the test questions that changed, curves, the completions that were
-logged, settings and versions. It can also show a run that is still going on. The page of several
+logged, minutes and settings. It can also show a run that is still going on. The page of several
 runs has a column for each, their curves in one picture, and the settings in which they differ.
 """
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ import pytest
 from recipes.common.evaluation.evaluate import add_line
 from recipes.common.report.page import write_comparison, write_report
 from recipes.common.report.plots import COLORS, curve, panels, shares, svg
-from recipes.common.report.record import complete_card, final_table
+from recipes.common.report.record import final_table, write_card
 from recipes.common.report.verdict import figures_of
 from recipes.common.utils.run_files import read_log, read_rows, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
@@ -206,12 +207,13 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
     assert "http" not in safe and " src=" not in safe and "<link" not in safe
 
 
-def test_the_model_card_has_the_table_and_markup_in_it_stays_text():
-    config = {"model_name_or_path": "models/small", "output_dir": "run"}
-    card = "---\nlicence: license\n---\n[None](https://huggingface.co/None)\n"
-    card = complete_card(card, config, "strict <b>\n```\n# no heading")
-    assert card.startswith("---\n---\nsmall\n")
-    assert card.endswith("\n```\nstrict &lt;b&gt;\n'''\n# no heading\n```\n")
+def test_the_model_card_has_the_table_and_markup_in_it_stays_text(tmp_path):
+    trainer = SimpleNamespace(
+        create_model_card=lambda **_: (tmp_path / "README.md").write_text("A")
+    )
+    write_card(trainer, tmp_path, "strict <b>\n```\n# no heading")
+    end = "\n```\nstrict &lt;b&gt;\n'''\n# no heading\n```\n"
+    assert (tmp_path / "README.md").read_text() == f"A\n## Before and after\n{end}"
 
 
 def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):

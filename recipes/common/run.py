@@ -167,7 +167,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     if not is_main:
         return None
     summary = summary_of(trainer, run.config, clock)
-    write_card(trainer, folder, run.config, final_table(folder, summary))
+    write_card(trainer, folder, final_table(folder, summary))
     write_record(trainer, folder, summary)
     if args.push_to_hub:
         push(trainer.hub_model_id, folder, args.hub_token, args.hub_revision)

@@ -30,12 +30,8 @@ from recipes.common.utils.tables import in_words
 
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # test questions
-ORDER = [  # the outcomes (before, after) of a question, as the page orders them
-    (False, True),
-    (True, False),
-    (True, True),
-    (False, False),
-]
+# The outcomes of a question before and after, as the page orders them
+ORDER = [(False, True), (True, False), (True, True), (False, False)]
 Table = list[list[Any]]  # the lines of a table, its head first
 
 
@@ -50,21 +46,12 @@ def write_report(folder: Path) -> None:
     picture = next((panel for panel in curves if panel.rewards), None)
     generations, logged = generations_of(folder)
     minutes = [[phase, seconds / 60] for phase, seconds in run.get("seconds", {}).items()]
-    environment = []
-    for start in read_json(folder / files.VERSIONS, []):  # a resumed run may use other versions
-        facts = {**start, **start["versions"], **(run.get("engine") or {})}
-        facts["command"] = " ".join(start["command"])
-        del facts["versions"]
-        environment.append([["at this start", ""], *map(list, facts.items())])
-    results = []
-    if run["before"]:
-        results = comparison(run["before"], run["after"], run["mcnemar_p"])
     write(
         folder / files.REPORT,
         title=folder.resolve().name,
         run=run,
         facts=facts_of(run),
-        results=results,
+        results=run["before"] and comparison(run["before"], run["after"], run["mcnemar_p"]),
         picture=picture and (picture.title, svg(picture)),
         questions=in_order(before, after) if after else [],
         figures=[(panel.title, svg(panel)) for panel in curves if panel is not picture],
@@ -72,7 +59,6 @@ def write_report(folder: Path) -> None:
         logged=logged,
         all_shown=logged <= MAX_COMPLETIONS,
         minutes=[["phase", "minutes"], *minutes, ["the whole run", run.get("minutes")]],
-        environment=environment,
         settings=[["setting", "value"], *map(list, config.items())],
     )
 
@@ -91,19 +77,19 @@ def write_comparison(folders: list[Path], output: Path) -> None:
         [files.read_log(folder) for folder in folders],
         [files.read_validation(folder) for folder in folders],
     )
-    settings = side_by_side(["setting", *names], [files.read_config(run) for run in folders])
+    head, *settings = side_by_side("setting", names, [files.read_config(run) for run in folders])
     write(
         output,
         title=", ".join(names),
         runs=list(zip(names, pages, colors, strict=True)),
-        results=side_by_side(["", *names], [column_of(summary_of(run)) for run in folders]),
+        results=side_by_side("", names, [column_of(summary_of(run)) for run in folders]),
         figures=[(panel.title, svg(panel)) for panel in curves],
-        settings=[line for line in settings if any(cell != line[1] for cell in line[2:])],
+        settings=[head, *(line for line in settings if len(set(line[1:])) > 1)],
     )
 
 
 def write(output: Path, **content: Any) -> None:
-    """Fill the template."""
+    """Fill page.html with the values that its variables name, and write the page to `output`."""
     environment = Environment(autoescape=True)
     environment.filters |= {"cell": cell, "words": in_words, "text": text_of, "turns": messages}
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
@@ -111,14 +97,14 @@ def write(output: Path, **content: Any) -> None:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """summary.json of a run (empty before its end) with the figures of `figures_of`."""
+    """summary.json of a run (empty before its end) with its verdict and evaluations so far."""
     summary = read_json(folder / files.SUMMARY, {})
     best = summary.get("best_checkpoint") or {}
     return {**summary, **figures_of(folder, best.get("step"))}
 
 
 def facts_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on how long a run took and how it ended."""
+    """Sentences on how long a run took and how it ended, from its `summary_of`."""
     length = "This run is not finished."
     if "steps" in run:
         length = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
@@ -126,23 +112,27 @@ def facts_of(run: dict[str, Any]) -> list[str]:
 
 
 def column_of(run: dict[str, Any]) -> dict[str, str]:
-    """A run's column of the comparison: label -> text, such as `before → after` and the change."""
+    """A run's column of the comparison, from its `summary_of`: label -> text.
+
+    For example `{"correct answer": "20.0 % (15-26) → 40.0 % (33-47)\\n+20.0 pt, p 0.0012", ...}`.
+    """
     column = {"verdict": run["verdict"]["sentence"], "training": " ".join(facts_of(run))}
     if run["before"]:
         head, *lines = comparison(run["before"], run["after"], run["mcnemar_p"])
         column["test questions"] = head[0]
-        for label, *cells in lines:
-            before, after, change, p = [*cells, "", "", ""][:4]
+        for label, before, *later in lines:
             column[label] = before
-            if after:
-                column[label] += f" → {after}\n{change}" + (f", p {p}" if p else "")
+            if later:  # after, change and p; a mean has no p
+                after, *change = later
+                column[label] += f" → {after}\n{', p '.join(change)}"
     return column
 
 
-def side_by_side(head: list[str], columns: list[dict[str, Any]]) -> Table:
-    """A table with a line for each key of any column, by first appearance."""
+def side_by_side(corner: str, names: list[str], columns: list[dict[str, Any]]) -> Table:
+    """A table with a column for each run and a line for each key of any, by first appearance."""
     keys = dict.fromkeys(key for column in columns for key in column)
-    return [head, *([key, *(cell(column.get(key)) for column in columns)] for key in keys)]
+    lines = [[key, *(cell(column.get(key)) for column in columns)] for key in keys]
+    return [[corner, *names], *lines]
 
 
 def in_order(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
@@ -153,12 +143,8 @@ def in_order(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
     metrics = independent_metrics(metric_names(before))
 
     def place(question: tuple[dict, dict]) -> int:
-        places = [
-            ORDER.index(pair)
-            for pair in (tuple(outcomes(question, name)) for name in metrics)
-            if pair in ORDER
-        ]
-        return min(places, default=len(ORDER))
+        pairs = [tuple(outcomes(question, name)) for name in metrics]  # a row has one of them
+        return min((ORDER.index(pair) for pair in pairs if pair in ORDER), default=len(ORDER))
 
     questions = sorted(zip(before, after, strict=True), key=place)
     changed = sum(place(question) < 2 for question in questions)

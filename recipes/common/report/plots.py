@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from recipes.common.evaluation.scores import independent_metrics, metric_names
-from recipes.common.utils.run_files import is_reward_mean
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import in_words
 
@@ -53,22 +52,29 @@ class Panel(NamedTuple):
 
     title: str
     curves: list[Points]
-    spans: list[Spans] | None = None  # bands of a validation metric or of a pull
+    spans: list[Spans] | None = None  # the bands of a validation metric
     rewards: list[Points] | None = None  # drawn behind a validation metric
 
 
 def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Panel]:
-    """Panels of the total reward, each validation metric (the verdict's first), each logged key."""
+    """The pictures of some runs, of each its log and its evaluations of the validation rows.
+
+    First the total reward, then each validation metric (the verdict's first), then logged keys.
+    """
     keys = sorted({key for log in logs for entry in log for key in entry})
-    judged = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
-    titles = {key: f"reward {key.split('/')[1]} (mean)" for key in keys if is_reward_mean(key)}
-    titles |= {f"metrics/{name}": f"{in_words(name)}, completions of training" for name in judged}
+    titles = {}
+    for key in keys:
+        kind, _, name = key.partition("/")
+        if kind in ("rewards", "step_rewards") and name.endswith("/mean"):
+            titles[key] = f"reward {name.removesuffix('/mean')} (mean)"
+        elif kind == "metrics":
+            titles[key] = f"{in_words(name)}, completions of training"
     titles |= {key: title for key, title in TITLES.items() if key in keys}
+    for key in keys:
+        if key.startswith("metrics/"):
+            name = key.removeprefix("metrics/")
+            titles[f"push/{name}"] = f"pull on {in_words(name)}"
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
-    for name in judged:
-        title = f"pull on {in_words(name)} (band: running interval)"
-        pulls = [curve(log, f"push/{name}") for log in logs]
-        logged.append(Panel(title, pulls, [pull_spans(log, name) for log in logs]))
     rewards = [curve(log, "reward") for log in logs]
     metrics = metric_names(line for validation in validations for line in validation)
     validated = []
@@ -84,12 +90,6 @@ def curve(log: Log, key: str) -> Points:
     """Step -> value of a logged key; steps without a finite value are left out."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
-
-
-def pull_spans(log: Log, metric: str) -> Spans:
-    """The running interval of the pull on a metric at each step that has one."""
-    low, high = (curve(log, f"push/{metric}_{end}") for end in ("low", "high"))
-    return {step: (low[step], high[step]) for step in low if step in high}
 
 
 def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
@@ -125,7 +125,7 @@ def svg(panel: Panel) -> str:
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # no two panels share ids
         figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
-        _draw(figure.subplots(), panel)
+        draw(panel, figure.subplots())
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
@@ -137,31 +137,31 @@ def svg(panel: Panel) -> str:
     return drawn.replace("<svg", f'<svg role="img" aria-label="{html.escape(panel.title)}"', 1)
 
 
-def _draw(axis: Any, panel: Panel) -> None:
-    """Draw the curve of each run, in the run's colour."""
+def draw(panel: Panel, axis: Any) -> None:
+    """Draw the curve of each run on a matplotlib axis, in the run's colour.
+
+    Behind a validation metric stand its band and, on a second axis, the run's reward.
+    """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     behind = axis.twinx() if panel.rewards else None
     for number, points in enumerate(panel.curves):
         color = COLORS[number % len(COLORS)]
-        if panel.spans and (spans := panel.spans[number]):
-            low, high = zip(*spans.values(), strict=True)
-            axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
         values = pd.Series(points, dtype=float)  # drawn over its index, the steps
         if behind is None:
             axis.plot(values, color=color, alpha=0.35, linewidth=1)
             # A line needs two points.
             axis.plot(smooth(values), color=color, marker="o" if len(points) == 1 else None)
-        else:
+        elif points:
+            low, high = zip(*panel.spans[number].values(), strict=True)
+            axis.fill_between(list(points), low, high, color=color, alpha=0.2, linewidth=0)
             axis.plot(values, color=color, marker="o", markersize=4)
-            reward = smooth(pd.Series(panel.rewards[number] if points else {}, dtype=float))
+            reward = smooth(pd.Series(panel.rewards[number], dtype=float))
             behind.plot(reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
     if behind is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")
         behind.grid(visible=False)
-    elif panel.spans:
-        axis.axhline(0.0, color=LINE, linewidth=2)
     steps = [step for points in panel.curves for step in points] or [1]
     axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # no empty space for a step 0
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))

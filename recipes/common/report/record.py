@@ -50,11 +50,21 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
     }
 
 
-def write_card(trainer: GRPOTrainer, folder: Path, config: dict[str, Any], table: str) -> None:
-    """Write TRL's model card, completed with the table of results."""
-    trainer.create_model_card(model_name=folder.name)
-    card = (folder / files.CARD).read_text(encoding="utf-8")
-    (folder / files.CARD).write_text(complete_card(card, config, table), encoding="utf-8")
+def final_table(folder: Path, summary: dict[str, Any]) -> str:
+    """The text that a run prints at its end: verdict, before-and-after table, where files are."""
+    steps = f"{summary['steps']} step{'s' * (summary['steps'] != 1)}"
+    lines = [
+        f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",
+        *(f"  {line}" for line in (summary["verdict"]["sentence"], *ending_of(summary))),
+    ]
+    if summary["after"]:
+        lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
+        lines.append(f"  {power_line(summary['after']['n'])}")
+        lines.append(f"  Every question: {folder / files.EVALUATION}")
+    else:
+        lines.append("  No test questions (num_eval_rows is 0): nothing shows a better model.")
+    report, figures = folder / files.REPORT, folder / files.SUMMARY
+    return "\n".join([*lines, f"  Look at it: {report}   All figures: {figures}"])
 
 
 def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
@@ -70,18 +80,13 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
     print("\n" + table, flush=True)
 
 
-def complete_card(card: str, config: dict[str, Any], table: str) -> str:
-    """TRL's model card with the table of results; `config` are the settings of run_config.json.
-
-    TRL writes None as the name of a local base model, and a placeholder as licence.
-    """
-    base = Path(config["model_name_or_path"]).name
-    card = card.replace("licence: license\n", "")
-    card = card.replace("[None](https://huggingface.co/None)", base)
-    card = card.replace('model="None"', f'model="{config["output_dir"]}"')
-    # The Hub would render markup that the table contains.
-    table = escape(table, quote=False).replace("```", "'''")
-    return f"{card}\n## Before and after\n\n```\n{table}\n```\n"
+def write_card(trainer: GRPOTrainer, folder: Path, table: str) -> None:
+    """Write TRL's model card, followed by the table of results as text."""
+    trainer.create_model_card(model_name=folder.name)
+    with (folder / files.CARD).open("a", encoding="utf-8") as card:
+        # The Hub would render markup that the table contains.
+        text = escape(table, quote=False).replace("```", "'''")
+        card.write(f"\n## Before and after\n\n```\n{text}\n```\n")
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:
@@ -104,20 +109,3 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
         print(f"error: the run is finished, but uploading it failed: {reason}")
         print(f"Upload it with: hf upload {repo_id} {folder} --exclude '{files.CHECKPOINTS}'")
         raise SystemExit(1) from error
-
-
-def final_table(folder: Path, summary: dict[str, Any]) -> str:
-    """The text that a run prints at its end: verdict, before-and-after table, where files are."""
-    steps = f"{summary['steps']} step{'s' * (summary['steps'] != 1)}"
-    lines = [
-        f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",
-        *(f"  {line}" for line in (summary["verdict"]["sentence"], *ending_of(summary))),
-    ]
-    if summary["after"]:
-        lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
-        lines.append(f"  {power_line(summary['after']['n'])}")
-        lines.append(f"  Every question: {folder / files.EVALUATION}")
-    else:
-        lines.append("  No test questions (num_eval_rows is 0): nothing shows a better model.")
-    report, figures = folder / files.REPORT, folder / files.SUMMARY
-    return "\n".join([*lines, f"  Look at it: {report}   All figures: {figures}"])
