@@ -2,7 +2,7 @@
 
     python scripts/results.py record --config recipes/arithmetic/quickstart.yaml \\
         --runs runs/quickstart-seed[0-9] --title "arithmetic quickstart" \\
-        --output results/quickstart.json
+        --command "python scripts/arms.py ..." --output results/quickstart.json
     python scripts/results.py render            # after any change to results/
     python scripts/results.py compare runs/quickstart --expect results/quickstart.json
 
@@ -23,7 +23,7 @@ def main() -> None:
     record.add_argument("--runs", nargs="+", required=True, type=Path)
     record.add_argument("--config", required=True, type=Path, help="the YAML they ran")
     record.add_argument("--title", required=True)
-    record.add_argument("--command", help="default: scripts/arms.py with these seeds")
+    record.add_argument("--command", required=True, help="what repeats the runs")
     record.add_argument("--output", required=True, type=Path, help="words added by hand stay")
     commands.add_parser("render", help="the tables in the pages")
     compare = commands.add_parser("compare", help="does a run agree with an entry?")
@@ -45,15 +45,17 @@ def main() -> None:
             if not entry.keys() >= {"config", "command", "settings", "seeds", "metrics"}:
                 raise ValueError(f"{options['expect']} is no entry: give a file of results/.")
             changes = ledger.compare_run(options["run"], entry)
+            status = 0
             for metric, (change, low, high) in changes.items():
-                expected = f"expected {100 * low:+.1f} to {100 * high:+.1f} pt"
-                wrong = "" if low <= change <= high else "NOT "
+                agrees = low <= change <= high
+                status = status if agrees else 1
                 print(
-                    f"  {in_words(metric):<18}{points(change):>9}   {expected}   {wrong}as expected"
+                    f"  {in_words(metric):<18}{points(change):>9}   expected {100 * low:+.1f} to "
+                    f"{100 * high:+.1f} pt   {'' if agrees else 'NOT '}as expected"
                 )
             if len(entry["seeds"]) == 1:
                 print("The entry is of one seed: the range does not cover another seed's luck.")
-            raise SystemExit(0 if all(low <= c <= high for c, low, high in changes.values()) else 1)
+            raise SystemExit(status)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
 @pytest.fixture
 def entry(tmp_path):
     runs = [run_folder(tmp_path / f"seed{seed}", seed, 4 + seed) for seed in range(3)]
-    record_entry(runs, CONFIG, "some runs", None, tmp_path / "entry.json")
+    record_entry(runs, CONFIG, "some runs", "command", tmp_path / "entry.json")
     return read_json(tmp_path / "entry.json")
 
 
@@ -123,10 +123,8 @@ def test_an_entry_is_of_one_configuration_and_each_seed_once(tmp_path, second, m
         record_entry(runs, CONFIG, "some runs", "command", tmp_path / "e.json")
 
 
-def test_a_command_must_name_what_the_yaml_does_not_and_words_by_hand_stay(tmp_path):
-    runs, output = [run_folder(tmp_path / "seed0", 0, 4, max_steps=7)], tmp_path / "e.json"
-    with pytest.raises(ValueError, match="the runs set max_steps 7 over the YAML: give --command"):
-        record_entry(runs, CONFIG, "t", None, output)
+def test_words_by_hand_stay_when_an_entry_is_recorded_again(tmp_path):
+    runs, output = [run_folder(tmp_path / "seed0", 0, 4)], tmp_path / "e.json"
     write_json(output, {"order": 3})
     record_entry(runs, CONFIG, "t", "with --max_steps 7", output)
     entry = read_json(output)
@@ -170,7 +168,7 @@ def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
 
 def test_the_table_of_one_seed_says_that_its_intervals_are_over_questions(tmp_path):
     run, output = run_folder(tmp_path / "seed9", 9, 5), tmp_path / "one.json"
-    record_entry([run], CONFIG, "one run", None, output)
+    record_entry([run], CONFIG, "one run", "command", output)
     comment = BEGIN.replace("results/", "results/one.json")
     page = render_page(f"{comment}\n{END}\n", {"one": read_json(output)})
     assert "1 seed of 10 test questions" in page and "over the questions of that seed" in page

@@ -14,7 +14,6 @@ entries) or one of its files.
 
 import math
 import re
-import shlex
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -56,13 +55,12 @@ def read_entries(folder: Path) -> dict[str, Entry]:
     return dict(sorted(entries.items(), key=lambda item: item[1].get("order", 1000)))
 
 
-def record_entry(
-    runs: list[Path], config: Path, title: str, command: str | None, output: Path
-) -> None:
-    """Write the entry of finished runs; keys written by hand (order, note, fewer_seeds) stay.
+def record_entry(runs: list[Path], config: Path, title: str, command: str, output: Path) -> None:
+    """Write the entry of finished runs of one YAML (`config`) that differ in their seed.
 
-    `ValueError` if a run is not finished, if the runs differ in more than their seed, if two runs
-    have the same seed, or if the runs set options over the YAML and `command` is not given.
+    `command` is what a reader types to repeat them. Keys written by hand (order, note,
+    fewer_seeds) stay. `ValueError` if a run is not finished, if the runs differ in more than their
+    seed, or if two runs have the same seed.
     """
     summaries = [summary_of(run, config) for run in runs]
     first = summaries[0]
@@ -72,19 +70,6 @@ def record_entry(
             raise ValueError(f"the runs differ in {name}; an entry is of one configuration.")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"the runs are of the seeds {seeds}: each once, or one run counts twice.")
-    shipped = {"world_size": 1, **read_settings(config)}
-    shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
-    changed = [
-        f"{name} {value}" for name, value in first["settings"].items() if shipped.get(name) != value
-    ]
-    if changed and not command:
-        raise ValueError(
-            f"the runs set {', '.join(changed)} over the YAML: give --command as a reader would "
-            "repeat it."
-        )
-    if not command:
-        words = ["python", "scripts/arms.py", "--config", str(config), "--seeds", *map(str, seeds)]
-        command = shlex.join(words)
     by_seed = {seed: [run] for seed, run in zip(seeds, runs, strict=True)}
     compared = arms.compare_arms({arms.CONFIGURED: by_seed})
     entry = {
@@ -139,21 +124,25 @@ def metric_of(runs: pd.DataFrame) -> dict[str, Any]:
 def expected_change(before: list[float], after: list[float], n: int) -> list[float]:
     """The range in which the change of one more run should lie, in 19 of 20 cases.
 
-    It is the mean change of the k seeds, plus and minus sqrt(1 + 1/k) times the larger spread:
+    `before` and `after` are shares by seed. The range is the mean change of the k seeds, plus and
+    minus sqrt(1 + 1/k) times the larger spread:
 
     - between seeds: Student's t times the standard deviation of their changes; none for one seed
     - from drawing rows (`n` over all seeds): 1.96 standard errors of one run's change. Its shares
       are taken as independent, which is cautious. Each gets two successes and two failures more
       (Agresti and Coull 1998), so that a share of 0 or 1 has a spread, too.
     """
-    k = len(before)
+    seeds = len(before)
     changes = [new - old for old, new in zip(before, after, strict=True)]
-    shares = [(fmean(of_stage) * n + 2) / (n + 4) for of_stage in (before, after)]
-    by_rows = Z_95 * math.sqrt(sum(share * (1 - share) for share in shares) * k / n)
-    by_seeds = t_quantile(k) * stdev(changes) if k > 1 else 0.0
-    mean = fmean(changes)
-    half_width = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k)
-    return [round(max(-1.0, mean - half_width), 4), round(min(1.0, mean + half_width), 4)]
+    variance = 0.0  # of one row's outcome, before plus after
+    for of_stage in (before, after):
+        share = (fmean(of_stage) * n + 2) / (n + 4)
+        variance += share * (1 - share)
+    by_rows = Z_95 * math.sqrt(variance * seeds / n)
+    by_seeds = t_quantile(seeds) * stdev(changes) if seeds > 1 else 0.0
+    half = max(by_rows, by_seeds) * math.sqrt(1 + 1 / seeds)
+    low, high = fmean(changes) - half, fmean(changes) + half
+    return [round(max(-1.0, low), 4), round(min(1.0, high), 4)]
 
 
 def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]]:
@@ -164,12 +153,12 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
     """
     summary = summary_of(run, ROOT / entry["config"])
     asked, used = entry["settings"], summary["settings"]
+    before, after = summary["before"] or {}, summary["after"] or {}
     wrong = [
         f"{name}: the entry has {asked.get(name)!r}, the run {used.get(name)!r}"
         for name in sorted((asked.keys() | used.keys()) - NOT_SETTINGS)
         if asked.get(name) != used.get(name)
     ]
-    before, after = summary["before"] or {}, summary["after"] or {}
     wrong += [f"{metric} is not in the run" for metric in entry["metrics"] if metric not in after]
     if wrong:
         raise ValueError(
@@ -185,16 +174,16 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
 # --- Pages
 
 
-def pages() -> list[Path]:
-    """The pages that hold generated tables."""
-    return [ROOT / "README.md", ROOT / "RESULTS.md", *sorted(ROOT.glob("recipes/*/README.md"))]
-
-
 def render_pages() -> None:
     """Make the tables of all pages again from results/."""
     entries = read_entries(ROOT / "results")
     for page in pages():
         write_whole(page, render_page(page.read_text(encoding="utf-8"), entries))
+
+
+def pages() -> list[Path]:
+    """The pages that hold generated tables."""
+    return [ROOT / "README.md", ROOT / "RESULTS.md", *sorted(ROOT.glob("recipes/*/README.md"))]
 
 
 def render_page(page: str, entries: dict[str, Entry]) -> str:
@@ -242,10 +231,15 @@ def table_of(name: str, entry: Entry) -> list[str]:
     table = [["", "before", "after (95 %)", "change (95 %)", "by seed"]]
     for label, metric in entry["metrics"].items():
         before, after, change = (metric[stage] for stage in STAGES)
-        shares = [percent(before["value"]), share_and_span(after["value"], after["interval"])]
         by_seed = ", ".join(f"{100 * value:+.1f}" for value in change["seeds"])
         table.append(
-            [in_words(label), *shares, points(change["value"], change["interval"]), by_seed]
+            [
+                in_words(label),
+                percent(before["value"]),
+                share_and_span(after["value"], after["interval"]),
+                points(change["value"], change["interval"]),
+                by_seed,
+            ]
         )
     over = "" if len(entry["seeds"]) > 1 else "Intervals are over the questions of that seed. "
     about = (
@@ -257,12 +251,14 @@ def table_of(name: str, entry: Entry) -> list[str]:
 
 
 def seeds_of(entry: Entry) -> str:
+    """How many seeds an entry has, such as `3 seeds`."""
     return f"{len(entry['seeds'])} seed{'s' * (len(entry['seeds']) != 1)}"
 
 
 def span(values: list[float], digits: int) -> str:
     """The lowest and the highest value, or one if equal: `span([3.0, 2.0], 1) == "2.0-3.0"`."""
-    return "-".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(values), max(values))))
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low}-{high}"
 
 
 def markdown(table: list[list[str]]) -> list[str]:
