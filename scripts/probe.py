@@ -3,11 +3,11 @@
     python scripts/probe.py --config recipes/arithmetic/quickstart.yaml
     python scripts/probe.py --config recipes/arithmetic/quickstart.yaml --prompts 400 --keep 0.1 0.9
 
-Minutes, not hours: N training prompts x G completions by the recipe's trainer, which takes no step;
-any argument of the recipe can be overridden. Prints what each reward gives, how many groups of an
-optimizer step will teach something, and which way each reward pulls each metric. Other rewards
-score the same completions, which follow from the seed. --keep LOW HIGH writes the rows that were
-solved in such a share of their completions to kept.jsonl: train on them by --only_rows.
+Minutes, not hours: N training prompts x num_generations completions by the recipe's trainer, which
+takes no step; any argument of the recipe can be overridden. Prints what each reward gives, how many
+groups of an optimizer step will teach something, and which way each reward pulls each metric. Other
+rewards score the same completions, which follow from the seed. --keep LOW HIGH writes the rows that
+were solved in such a share of their completions to kept.jsonl: train on them by --only_rows.
 
 Exit status: 0 when there is enough to learn from, 1 when not, 2 for an error.
 
@@ -25,7 +25,6 @@ def main() -> None:
     add = parser.add_argument
     add("--config", required=True, type=Path, help="a YAML of a recipe")
     add("--prompts", type=at_least(1), default=32, help="training prompts; default 32")
-    add("--completions", type=at_least(2), help="of each prompt; default num_generations")
     add("--num_processes", type=at_least(1), default=1, help="of the run; default 1")
     add("--output", type=new_folder, help="default runs/probe-NAME_OF_THE_YAML")
     kept = "write the rows solved in LOW to HIGH of their completions; 0 < LOW <= HIGH < 1"

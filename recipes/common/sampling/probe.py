@@ -56,7 +56,6 @@ def probe(
     config: Path,
     overrides: list[str],
     prompts: int,
-    completions: int | None,
     num_processes: int,
     output: Path,
     keep: tuple[float, float] | None,
@@ -67,8 +66,7 @@ def probe(
     """
     recipe = load_recipe(config, overrides)
     training, rewards = recipe.args.training, recipe.rewards
-    rows = first_rows(recipe.train_rows)
-    group = completions or training["num_generations"]
+    rows, group = first_rows(recipe.train_rows), training["num_generations"]
     batch_size = group * max(1, training["per_device_train_batch_size"] // group)
     check(training, rewards, rows, batch_size)
     trainer = idle_trainer(recipe)
@@ -82,9 +80,9 @@ def probe(
     write_rows(output / ROWS, rows)
     write_rows(output / COMPLETIONS, samples)
     scored = score(trainer, rewards, rows, samples, batch_size)
-    step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     figures = figures_of(scored, rewards)
-    is_enough, sentence = verdict(figures, step * num_processes / training["num_generations"])
+    step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    is_enough, sentence = verdict(figures, step * num_processes / group)
     pushed = compute_pushes(recipe.module.metric, rows, samples, scored, rewards)
     print(f"\n{config} before training: {len(rows)} prompts, {group} completions of each")
     print(f"{report(figures, pushed)}\n{sentence}", flush=True)
@@ -143,33 +141,40 @@ def score(
     controls = [reward.name for reward in rewards if reward.kind == "control"]
     for i, name in enumerate(trainer.reward_func_names):  # a control reward must not add spread
         trainer.reward_weights[i] *= name not in controls
-    parts = []
+    lines = []
     for start in tqdm(range(0, len(samples), batch_size), desc="scoring"):
         batch = samples[start : start + batch_size]
-        of_row = [rows[line["row"]] for line in batch]
-        prompts = [row["prompt"] for row in of_row]
-        completions, ids = ([line[key] for line in batch] for key in ("completion", "token_ids"))
-        scores = trainer.score(of_row, prompts, completions, ids)
-        frame = pd.DataFrame(scores.rewards_CR.tolist(), columns=trainer.reward_func_names)
-        frame["total"] = (frame * trainer.reward_weights.tolist()).sum(axis="columns", min_count=1)
-        frame["failed"] = [
-            [name for name, graded in scores.graded.items() if graded.outcomes[i] in FAILURES]
-            for i in range(len(batch))
-        ]
-        for guard in trainer.steps.guards:
-            amounts_c = scores.graded[guard.name].amounts
-            frame[guard.name] = [
-                np.nan if failed else total(steps)
-                for steps, failed in zip(amounts_c, frame["failed"], strict=True)
-            ]
-        # Step rewards that are equal within their group were normalised to 0.
-        steps_c = scores.steps or [[]] * len(batch)
-        frame["steps_differ"] = [any(amount for _, amount in steps) for steps in steps_c]
-        frame["useful"] = scores.teaches_C.tolist()
-        frame["task"] = [row["task"] for row in of_row]
-        parts.append(frame)
-    scored = pd.concat(parts, ignore_index=True)
-    scored = scored.join(pd.DataFrame(samples)[["row", "tokens", "truncated"]])
+        of_row = [rows[drawn["row"]] for drawn in batch]
+        scores = trainer.score(
+            of_row,
+            [row["prompt"] for row in of_row],
+            [drawn["completion"] for drawn in batch],
+            [drawn["token_ids"] for drawn in batch],
+        )
+        for i, drawn in enumerate(batch):
+            graded = scores.graded.items()
+            failed = [name for name, of in graded if of.outcomes[i] in FAILURES]
+            of_rewards = scores.rewards_CR[i].tolist()
+            amounts = dict(zip(trainer.reward_func_names, of_rewards, strict=True))
+            for guard in trainer.steps.guards:  # of step rewards, which count by their sum
+                steps = None if failed else scores.graded[guard.name].amounts[i]
+                amounts[guard.name] = np.nan if steps is None else total(steps)
+            lines.append(
+                {
+                    "row": drawn["row"],
+                    "task": of_row[i]["task"],
+                    "tokens": drawn["tokens"],
+                    "truncated": drawn["truncated"],
+                    "failed": failed,
+                    "useful": bool(scores.teaches_C[i]),
+                    # Step rewards that are equal within their group were normalised to 0.
+                    "steps_differ": bool(scores.steps) and any(s for _, s in scores.steps[i]),
+                    **amounts,
+                }
+            )
+    scored = pd.DataFrame(lines)
+    weighted = scored[trainer.reward_func_names] * trainer.reward_weights.tolist()
+    scored["total"] = weighted.sum(axis="columns", min_count=1)
     hits = [hits_of(scored[of.name], of) for of in rewards if of.kind == "verifier"]
     scored["right"] = pd.concat(hits, axis="columns").min(axis="columns") if hits else np.nan
     in_group = scored.groupby("row")
@@ -253,7 +258,10 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
 
 
 def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
-    """Format the figures as a table, with an explanation of its columns."""
+    """Format the figures as a table, with an explanation of its columns.
+
+    `pushed` maps metric -> reward -> push, as `compute_pushes` returns it.
+    """
 
     def shown(values: pd.Series, form: str) -> list[str]:
         return ["" if pd.isna(value) else form.format(value) for value in values]
