@@ -13,7 +13,6 @@ import builtins
 import contextlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from pathlib import Path
@@ -60,11 +59,10 @@ def prepare(
             f"{out} already holds {', '.join(taken)}. Remove them or give another --out."
         )
     splits = load_tasks(data, path, held_out, task_ids)
-    tasks = [task for of_split in splits.values() for task in of_split]
     evaluated = {task["name"] for task in splits["test"]}
     out.mkdir(parents=True, exist_ok=True)  # a failure shows now, not after minutes of checks
-    print(f"{len(tasks)} tasks read", flush=True)
-    tasks, dropped = hide_tests(tasks, hide)
+    print(f"{len(splits['train'])} + {len(evaluated)} tasks read", flush=True)
+    tasks, dropped = hide_tests([*splits["train"], *splits["test"]], hide)
     with Sandbox(packages=packages) as sandbox:
         print(f"isolation in force: {sandbox.describe()}", flush=True)
         print("[1/2] running each reference against its own tests", flush=True)
@@ -84,12 +82,7 @@ def prepare(
             (out / name).write_text(text, encoding="utf-8")
         print(f"{len(kept):6} in {name}")
     hidden = sum(bool(task["hidden_tests"]) for task in tasks)
-    print(f"{hidden:6} have tests that the reward does not see")
-    # References fail in too many ways to list them: dropped.jsonl has each.
-    short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
-    for why, count in Counter(short).most_common():
-        print(f"{count:6} dropped: {why}")
-    print(f"wrote {out}")
+    print(f"{hidden:6} have tests that the reward does not see\nwrote {out}")
     return len(tasks)
 
 
@@ -107,24 +100,21 @@ def load_tasks(
     """
     from recipes.common.data.split import is_held_out  # here, since this import loads torch
 
+    splits: dict[str, list[Task]] = {"train": [], "test": [], "neither": []}
     if data == "jsonl":
-        splits: dict[str, list[Task]] = {"train": [], "test": []}
         for task in read_tasks(path, "train"):
             is_test = held_out and is_held_out(task["prompt"], held_out)
             splits["test" if is_test else "train"].append(task)
-        return splits
-    if data == "one_liners":
+    elif data == "one_liners":
         splits = one_liner_tasks(600, 128, 0, lambda expression: is_held_out(expression, one_in=8))
     elif data == "humaneval":
         rows = read_rows(path, dict.fromkeys(HUMANEVAL_KEYS, (str,)), "openai/openai_humaneval")
-        splits = {"train": [], "test": [humaneval_task(row) for row in rows]}
+        splits["test"] = [humaneval_task(row) for row in rows]
     else:
         file = path / "mbpp.jsonl" if path and path.is_dir() else path
-        rows = read_rows(file, MBPP_KEYS, "google-research-datasets/mbpp", "full")
         split_of = {number: split for split, ids in MBPP_SPLITS.items() for number in ids}
-        splits = {"train": [], "test": [], None: []}
-        for row in rows:
-            splits[split_of.get(row["task_id"])].append(mbpp_task(row))
+        for row in read_rows(file, MBPP_KEYS, "google-research-datasets/mbpp", "full"):
+            splits[split_of.get(row["task_id"], "neither")].append(mbpp_task(row))
     if task_ids:
         splits = {"train": [], "test": select_tasks(task_ids, [*chain(*splits.values())])}
     return {split: [complete_row(task) for task in splits[split]] for split in ("train", "test")}
@@ -243,27 +233,26 @@ def drop_trivial(
 
     Trivial solutions run against the visible tests; for tasks named in `evaluated`, against all.
     """
-    trials: dict[str, list[Trial]] = {}  # by the kind of solution
+    kinds: list[str] = []
+    trials: list[Trial] = []
     for task in tasks:
         hidden = task["hidden_tests"] if task["name"] in evaluated else []
         for kind, program in trivial_solutions(task).items():
-            trials.setdefault(kind, []).append((task, program, task["tests"] + hidden))
+            kinds.append(kind)
+            trials.append((task, program, task["tests"] + hidden))
     dropped: Dropped = {}
-    for kind, of_kind in trials.items():
-        left = [trial for trial in of_kind if trial[0]["name"] not in dropped]
-        for name, outcome in run_programs(left, run, TIMEOUT_S):
-            if outcome.status == "pass":
-                dropped[name] = f"a trivial solution passes: {kind}"
-            elif kind == NOTHING and outcome.reason == NEVER_CALLED:
-                dropped[name] = outcome.reason
+    for kind, (name, outcome) in zip(kinds, run_programs(trials, run, TIMEOUT_S), strict=True):
+        if outcome.status == "pass":
+            dropped.setdefault(name, f"a trivial solution passes: {kind}")
+        elif kind == NOTHING and outcome.reason == NEVER_CALLED:
+            dropped.setdefault(name, outcome.reason)
     return [task for task in tasks if task["name"] not in dropped], dropped
 
 
 def run_programs(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[str, Outcome]]:
     """Return (task name, outcome) for each program; SandboxError if the sandbox itself fails."""
-    if not trials:
-        return []
-    outcomes = run([job_of(program, task, tests, timeout_s) for task, program, tests in trials])
+    jobs = [job_of(program, task, tests, timeout_s) for task, program, tests in trials]
+    outcomes = run(jobs) if jobs else []
     names = [task["name"] for task, _, _ in trials]
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.status == "infra":
