@@ -56,11 +56,10 @@ def read_json(path: Path, default: Any = None) -> Any:
         return default
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        if default is not None and type(value) is not type(default):
+            raise ValueError(f"it holds no {'list' if isinstance(default, list) else 'mapping'}")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if default is not None and type(value) is not type(default):
-        wanted = "mapping" if isinstance(default, dict) else "list"
-        raise ValueError(f"{path} is damaged: it holds no {wanted}")
     return value
 
 
@@ -82,10 +81,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Read the settings of a run; FileNotFoundError if no run was started in this folder.
-
-    ValueError if the record is damaged.
-    """
+    """Read the settings of a run; FileNotFoundError if no run was started in this folder."""
     record = read_json(run / RECORD, {})
     if not record:
         raise FileNotFoundError(
@@ -101,12 +97,12 @@ def read_evaluated(run: Path, file: str) -> list[dict[str, Any]]:
 
 def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
     """Read the rows evaluated before and after training; ValueError if one file is missing."""
-    missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
-    if missing:
+    before, after = read_evaluated(run, BEFORE), read_evaluated(run, AFTER)
+    if not (before and after):
         raise ValueError(
-            f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?"
+            f"{run} has no {BEFORE} and {AFTER}: is it a finished run with num_eval_rows > 0?"
         )
-    return read_rows(run / BEFORE), read_rows(run / AFTER)
+    return before, after
 
 
 def read_validation(run: Path) -> list[dict[str, Any]]:
@@ -147,13 +143,13 @@ def write_manifest(checkpoint: Path) -> None:
 
     Call it when all processes have written theirs.
     """
-    # A save that was cut short before may have left a part of its manifest.
     names = [
         path.relative_to(checkpoint).as_posix()
         for path in sorted(checkpoint.rglob("*"))
+        # A save that was cut short before may have left a part of its manifest.
         if path.is_file() and path.name != MANIFEST and not path.name.endswith(PARTIAL)
     ]
-    write_json(checkpoint / MANIFEST, _sizes_and_digests(checkpoint, names))
+    write_json(checkpoint / MANIFEST, sizes_and_digests(checkpoint, names))
 
 
 def why_not_whole(checkpoint: Path) -> str | None:
@@ -171,13 +167,13 @@ def why_not_whole(checkpoint: Path) -> str | None:
     for name in manifest:
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
-    for name, content in _sizes_and_digests(checkpoint, list(manifest)).items():
+    for name, content in sizes_and_digests(checkpoint, list(manifest)).items():
         if content != manifest[name]:
             return f"{name} has another content than when it was saved"
     return None if checkpoint.name == f"checkpoint-{step}" else f"{STATE} is of step {step}"
 
 
-def _sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | str]]:
+def sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | str]]:
     """The size and the SHA-256 digest of each file; on all cores, as checkpoints are large."""
 
     def size_and_digest(name: str) -> list[int | str]:
@@ -198,41 +194,24 @@ def read_log(run: Path) -> list[dict[str, float]]:
     return []
 
 
-def is_reward_mean(key: str) -> bool:
-    """Whether a key of the log is the mean of one reward function.
-
-    >>> is_reward_mean("rewards/xml_format/mean"), is_reward_mean("rewards/xml_format/std")
-    (True, False)
-    """
-    return key.startswith(("rewards/", "step_rewards/")) and key.endswith("/mean")
-
-
 def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
-    """Role and text of each message of a prompt; a plain text has no role.
+    """Role and text of each message of a prompt or completion; a plain text has no role.
+
+    The text of a message ends with its tool calls as JSON.
 
     >>> messages([{"role": "user", "content": "hi"}]), messages("hi")
     ([('user', 'hi')], [('', 'hi')])
     """
     if not isinstance(prompt, list):
         return [("", prompt or "")]
-    return [(message.get("role") or "", _message_text(message)) for message in prompt]
-
-
-def _message_text(message: dict) -> str:
-    """The text of a message, followed by its tool calls as JSON."""
-    content = message.get("content") or ""
-    text = content if isinstance(content, str) else json.dumps(content, default=str)
-    for call in message.get("tool_calls") or []:
-        name = json.dumps(call["function"]["name"])
-        text += f'{{"call": {name}, "arguments": {arguments_text(call)}}}'
-    return text
-
-
-def arguments_text(call: dict) -> str:
-    """The arguments of a tool call as JSON text; a table of completions holds them as text already.
-
-    >>> arguments_text({"function": {"name": "add", "arguments": {"a": 1}}})
-    '{"a": 1}'
-    """
-    arguments = call["function"]["arguments"]
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+    texts = []
+    for message in prompt:
+        content = message.get("content") or ""
+        text = content if isinstance(content, str) else json.dumps(content, default=str)
+        for call in message.get("tool_calls") or []:
+            name, arguments = json.dumps(call["function"]["name"]), call["function"]["arguments"]
+            if not isinstance(arguments, str):  # a table of completions has them as JSON already
+                arguments = json.dumps(arguments, default=str)
+            text += f'{{"call": {name}, "arguments": {arguments}}}'
+        texts.append((message.get("role") or "", text))
+    return texts
