@@ -5,15 +5,14 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest
 
 from recipes.common.evaluation import scores
 from recipes.common.report import plots, verdict
 from recipes.common.utils import run_files, screen, secrets, stats, tables
 from recipes.common.utils.stats import (
     mcnemar_p,
+    power_line,
     slope_test,
-    smallest_change,
     t_interval,
     t_quantile,
     wilson_interval,
@@ -100,18 +99,7 @@ def test_how_often_a_reward_is_said_to_rise(rewards, counts):
     assert rises == counts
 
 
-@pytest.mark.parametrize(("n", "changed"), [(12, 0.5), (60, 0.25), (40, 0.0)])
-def test_the_smallest_change_is_the_first_that_is_shown_in_four_of_five_cases(n, changed):
-    def power(change):
-        """By its definition: over all numbers of rows that change, and that are won of them."""
-        of_rows = max(changed, change)
-        won = 0.5 + change / of_rows / 2
-        return sum(
-            binom.pmf(rows, n, of_rows) * binom.pmf(gained, rows, won)
-            for rows in range(1, n + 1)
-            for gained in range(rows + 1)
-            if binomtest(gained, rows).pvalue <= 0.05
-        )
-
-    change = smallest_change(n, changed)
-    assert power(change) >= 0.8 > power(change - 0.001)
+@pytest.mark.parametrize(("n", "shown"), [(20, "39.2"), (160, "11.1"), (1319, "3.9"), (7, "no")])
+def test_the_change_that_can_be_shown_is_that_of_the_normal_distribution(n, shown):
+    assert power_line(n).startswith(f"{n} test questions can show {'a ' * (shown != 'no')}")
+    assert shown in power_line(n)

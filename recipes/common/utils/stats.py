@@ -5,8 +5,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-Z_95 = 1.959963984540054
-POWER = 0.8
+Z_95, Z_80 = 1.959963984540054, 0.8416212335729143  # of the normal distribution
 
 
 def share(outcomes: list[bool | None]) -> float:
@@ -115,49 +114,19 @@ def slope_test(values: list[float]) -> tuple[float, float]:
     return slope, 2 * float(t.sf(abs(slope) / deviation, freedom))
 
 
-def mcnemar_power(n: int, change: float, changed: float) -> float:
-    """The power of the exact McNemar test at 5 %: how often it shows a change of a share.
-
-    Of `n` paired rows a share `changed` (at least `change`) has another outcome afterwards.
-    """
-    from scipy.stats import binom
-
-    changed = max(changed, change)
-    rows = np.arange(1, n + 1)  # each number of rows that may change
-    most_lost = binom.ppf(0.025, rows, 0.5) - 1  # for p <= 5 %
-    won = 0.5 + change / changed / 2  # the share of the changed rows that are won
-    shown = binom.cdf(most_lost, rows, 1 - won) + binom.cdf(most_lost, rows, won)
-    return float(binom.pmf(rows, n, changed) @ shown)
-
-
-def smallest_change(n: int, changed: float) -> float | None:
-    """The smallest change of a share that `n` paired rows show with 80 % power; None if none.
-
-    `changed` is the share of rows with another outcome afterwards.
-
-    >>> round(smallest_change(160, 0.25), 3), smallest_change(5, 0.25)
-    (0.114, None)
-    """
-    if mcnemar_power(n, 1.0, 1.0) < POWER:
-        return None
-    low, high = 0.0, 1.0
-    while high - low > 5e-4:  # power_line prints a tenth of a point, 0.001
-        middle = (low + high) / 2
-        if mcnemar_power(n, middle, changed) >= POWER:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 def power_line(n: int) -> str:
     """The sentence that says which change `n` test questions can show, before and after a run.
+
+    By the normal approximation of McNemar's test at 5 %, for 80 % power. The change cannot be
+    larger than the share of rows that change: a quarter, or for few rows as many as it takes.
 
     >>> power_line(5)
     '5 test questions can show no change, however large (80 % power, if a quarter of rows change)'
     """
-    least, shown = smallest_change(n, 0.25), "no change, however large"
-    if least is not None:
-        shown = f"a change of {100 * least:.1f} points or more"
-    condition = f"{100 * POWER:.0f} % power, if a quarter of rows change"
-    return f"{n} test questions can show {shown} ({condition})"
+    change = (Z_95 + Z_80) * math.sqrt(0.25 / n)
+    if change > 0.25:
+        change = (Z_95 + Z_80) ** 2 / n
+    shown = f"a change of {100 * change:.1f} points or more"
+    if change > 1.0:
+        shown = "no change, however large"
+    return f"{n} test questions can show {shown} (80 % power, if a quarter of rows change)"
