@@ -5,7 +5,8 @@
 
 Before and after with intervals, the test questions that changed, curves, the completions that were
 logged, minutes and settings. It can also show a run that is still going on. The page of several
-runs has a column for each, their curves in one picture, and the settings in which they differ.
+runs, beside the first folder, has a column for each, their curves in one picture, and the settings
+in which they differ.
 """
 
 from pathlib import Path
@@ -16,22 +17,17 @@ from command import make_parser, refusals
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
-    parser.add_argument(
-        "--output", type=Path, help="the page of several runs; default: beside the first folder"
-    )
-    options = parser.parse_args()
-    if options.output and len(options.runs) == 1:
-        parser.error("--output is the page of several runs; that of one run is in its folder")
+    runs = parser.parse_args().runs
     from recipes.common.report.page import write_comparison, write_report
     from recipes.common.utils.run_files import REPORT
 
     with refusals():
-        for run in options.runs:
+        for run in runs:
             write_report(run)
             print(f"Saved {run / REPORT}")
-        if len(options.runs) > 1:
-            output = options.output or options.runs[0].parent / REPORT
-            write_comparison(options.runs, output)
+        if len(runs) > 1:
+            output = runs[0].parent / REPORT
+            write_comparison(runs, output)
             print(f"Saved {output}")
 
 

@@ -9,6 +9,7 @@ Not covered: images, and generations that the run did not log (`logging_steps` >
 """
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment
 
-from recipes.common.evaluation.scores import (
-    comparison,
-    independent_metrics,
-    metric_names,
-    outcomes,
-)
+from recipes.common.evaluation.scores import comparison
 from recipes.common.report.plots import COLORS, panels, svg
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.utils import run_files as files
@@ -30,8 +26,6 @@ from recipes.common.utils.tables import in_words
 
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # test questions
-# The outcomes of a question before and after, as the page orders them
-ORDER = [(False, True), (True, False), (True, True), (False, False)]
 Table = list[list[Any]]  # the lines of a table, its head first
 
 
@@ -136,19 +130,14 @@ def side_by_side(corner: str, names: list[str], columns: list[dict[str, Any]]) -
 
 
 def in_order(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
-    """The questions that the page shows, each before and after, by the outcome of its metric.
+    """The questions that the page shows, each before and after: those first that changed.
 
-    Those whose outcome changed come first; of the others there are at most `MAX_UNCHANGED`.
+    Of the others there are at most `MAX_UNCHANGED`.
     """
-    metrics = independent_metrics(metric_names(before))
-
-    def place(question: tuple[dict, dict]) -> int:
-        pairs = [tuple(outcomes(question, name)) for name in metrics]  # a row has one of them
-        return min((ORDER.index(pair) for pair in pairs if pair in ORDER), default=len(ORDER))
-
-    questions = sorted(zip(before, after, strict=True), key=place)
-    changed = sum(place(question) < 2 for question in questions)
-    return questions[: changed + MAX_UNCHANGED]
+    questions = list(zip(before, after, strict=True))
+    changed = [pair for pair in questions if pair[0]["metrics"] != pair[1]["metrics"]]
+    unchanged = [pair for pair in questions if pair[0]["metrics"] == pair[1]["metrics"]]
+    return [*changed, *unchanged[:MAX_UNCHANGED]]
 
 
 def generations_of(folder: Path) -> tuple[list[tuple[int, Table]], int]:
@@ -156,10 +145,11 @@ def generations_of(folder: Path) -> tuple[list[tuple[int, Table]], int]:
     tables: list[Any] = []
     for path in files.completion_files(folder):
         table = files.read_completions(path)
+        # A step that uses the generation of the step before logs the same completions again.
         if not tables or not table.drop_columns(["step"]).equals(tables[-1].drop_columns(["step"])):
             tables.append(table)
     logged = sum(table.num_rows for table in tables)
-    every = max(1, -(-logged // MAX_COMPLETIONS))
+    every = max(1, math.ceil(logged / MAX_COMPLETIONS))
     generations = []
     for table in [*tables[:-1:every], *tables[-1:]]:
         names = [name for name in table.column_names if name not in files.FIRST_COLUMNS]
