@@ -11,75 +11,9 @@ from recipes.common.utils.tables import format_table, in_words, percent, points,
 INDEPENDENT = ("lenient", "hidden", "tests", "prose")
 
 
-def compare(before: list[dict], after: list[dict] | None = None) -> dict[str, Any]:
-    """The figures of one or two evaluations: `before`, `after` and `mcnemar_p` by metric.
-
-    With two evaluations a metric counts on the rows that have it both times. Without one `after`
-    and `mcnemar_p` are None. ValueError if the two have other rows.
-    """
-    if not after:
-        return {"before": summarize(before), "after": None, "mcnemar_p": None}
-    if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
-        raise ValueError("before and after were not evaluated on the same rows in the same order")
-    pairs = []
-    for pair in zip(before, after, strict=True):
-        names = [name for name in metric_names(pair) if None not in outcomes(pair, name)]
-        pairs.append(
-            [{**row, "metrics": {name: row["metrics"][name] for name in names}} for row in pair]
-        )
-    old, new = [row for row, _ in pairs], [row for _, row in pairs]
-    p = {name: mcnemar_p(known(old, name), known(new, name)) for name in metric_names(old)}
-    return {"before": summarize(old), "after": summarize(new), "mcnemar_p": p}
-
-
-def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of an evaluation: shares with Wilson intervals, mean lengths and rewards.
-
-    The share of a metric is of the `n` rows that have it.
-    """
-    summary: dict[str, Any] = {"n": len(rows)}
-    for name in metric_names(rows):
-        values = known(rows, name)
-        interval = wilson_interval(sum(values), len(values))
-        summary[name] = {"share": _mean(values), "interval": interval, "n": len(values)}
-    summary["truncated"] = _mean([row["truncated"] for row in rows])
-    summary["mean_length"] = _mean([row["tokens"] for row in rows])
-    summary["rewards"] = {
-        name: _mean([row["rewards"][name] for row in rows]) for name in rows[0]["rewards"]
-    }
-    if "turns" in rows[0]:
-        kinds = Counter(kind for row in rows for kind in row["turns"])
-        summary["turns"] = {kind: count / kinds.total() for kind, count in kinds.most_common()}
-    if "samples" in rows[0]:
-        draws = [draw for row in rows for draw in row["samples"]]
-        names = dict.fromkeys(name for draw in draws for name in draw)
-        summary["sampled"] = {name: _mean([draw.get(name) for draw in draws]) for name in names}
-    return summary
-
-
 def metric_names(rows: Iterable[dict[str, Any]]) -> list[str]:
     """The metrics of all rows, by first appearance; each task may have its own metrics."""
     return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
-
-
-def outcomes(rows: Iterable[dict[str, Any]], metric: str) -> list[bool | None]:
-    """The outcome of each row by one metric; None for a row without the metric."""
-    return [row["metrics"].get(metric) for row in rows]
-
-
-def known(rows: Iterable[dict[str, Any]], metric: str) -> list[bool]:
-    """The outcomes of the rows that have the metric."""
-    return [outcome for outcome in outcomes(rows, metric) if outcome is not None]
-
-
-def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
-    """Several lists of outcomes without the rows that have a None in any list.
-
-    >>> paired([True, None, False], [False, True, True])
-    [[True, False], [False, True]]
-    """
-    known = [row for row in zip(*outcomes, strict=True) if None not in row]
-    return [[row[i] for row in known] for i in range(len(outcomes))]
 
 
 def independent_metrics(names: Iterable[str]) -> list[str]:
@@ -101,12 +35,81 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
     return list(of_task.values()) or names[:1]
 
 
+def outcomes(rows: Iterable[dict[str, Any]], metric: str) -> list[bool | None]:
+    """The outcome of each row by one metric; None for a row without the metric."""
+    return [row["metrics"].get(metric) for row in rows]
+
+
+def known(rows: Iterable[dict[str, Any]], metric: str) -> list[bool]:
+    """The outcomes of the rows that have the metric."""
+    return [outcome for outcome in outcomes(rows, metric) if outcome is not None]
+
+
+def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
+    """Several lists of outcomes without the rows that have a None in any list.
+
+    >>> paired([True, None, False], [False, True, True])
+    [[True, False], [False, True]]
+    """
+    complete = [row for row in zip(*outcomes, strict=True) if None not in row]
+    return [[row[i] for row in complete] for i in range(len(outcomes))]
+
+
+def compare(before: list[dict], after: list[dict] | None = None) -> dict[str, Any]:
+    """The figures of one or two evaluations: `before`, `after` and `mcnemar_p` by metric.
+
+    With two evaluations a metric counts on the rows that have it both times. Without one `after`
+    and `mcnemar_p` are None. ValueError if the two have other rows.
+    """
+    if not after:
+        return {"before": summarize(before), "after": None, "mcnemar_p": None}
+    if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
+        raise ValueError("before and after were not evaluated on the same rows in the same order")
+    old, new = [], []  # the rows with the metrics that they have both times
+    for pair in zip(before, after, strict=True):
+        names = [name for name in metric_names(pair) if None not in outcomes(pair, name)]
+        for row, rows in zip(pair, (old, new), strict=True):
+            rows.append({**row, "metrics": {name: row["metrics"][name] for name in names}})
+    p = {name: mcnemar_p(known(old, name), known(new, name)) for name in metric_names(old)}
+    return {"before": summarize(old), "after": summarize(new), "mcnemar_p": p}
+
+
+def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of an evaluation: shares with Wilson intervals, mean lengths and rewards.
+
+    The share of a metric is of the `n` rows that have it.
+    """
+
+    def mean(values: list[float | None]) -> float | None:
+        """The mean of the values that are not None; None if there are none."""
+        values = [value for value in values if value is not None]
+        return sum(values) / len(values) if values else None
+
+    summary: dict[str, Any] = {"n": len(rows)}
+    for name in metric_names(rows):
+        values = known(rows, name)
+        interval = wilson_interval(sum(values), len(values))
+        summary[name] = {"share": mean(values), "interval": interval, "n": len(values)}
+    summary["truncated"] = mean([row["truncated"] for row in rows])
+    summary["mean_length"] = mean([row["tokens"] for row in rows])
+    summary["rewards"] = {
+        name: mean([row["rewards"][name] for row in rows]) for name in rows[0]["rewards"]
+    }
+    if "turns" in rows[0]:
+        kinds = Counter(kind for row in rows for kind in row["turns"])
+        summary["turns"] = {kind: count / kinds.total() for kind, count in kinds.most_common()}
+    if "samples" in rows[0]:
+        draws = [draw for row in rows for draw in row["samples"]]
+        names = dict.fromkeys(name for draw in draws for name in draw)
+        summary["sampled"] = {name: mean([draw.get(name) for draw in draws]) for name in names}
+    return summary
+
+
 def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> list[list[str]]:
     """The cells of the before-and-after table, its head first; two columns if `after` is None.
 
     The arguments are those of `compare`. Metrics have intervals and p, and the number of their rows
-    where some have no outcome. The means below them have neither: the share that was cut off,
-    length, turns, samples at the training temperature, and rewards.
+    where some have no outcome. The means below them have neither.
     """
     stages = [before] if after is None else [before, after]
     head = [f"{before['n']} test questions, greedy", "before", "after", "change", "McNemar p"]
@@ -121,7 +124,7 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
         if after is not None:
             line += [points(after[name]["share"] - value["share"]), f"{p[name]:.2g}"]
         table.append(line)
-    means = [_means(stage) for stage in stages]
+    means = [means_of(stage) for stage in stages]
     for label in dict.fromkeys(label for of_stage in means for label in of_stage):
         values = [of_stage.get(label) for of_stage in means]
         is_share = label.endswith("%")
@@ -136,12 +139,19 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
     return table
 
 
-def _means(summary: dict[str, Any]) -> dict[str, float | None]:
+def means_of(summary: dict[str, Any]) -> dict[str, float | None]:
+    """The means of an evaluation by their label in the table; that of a share ends in %.
+
+    The share that was cut off, length, turns, samples at the training temperature, and rewards.
+    """
     means = {"cut off, %": summary["truncated"], "mean length (tokens)": summary["mean_length"]}
-    turns, sampled = summary.get("turns", {}), summary.get("sampled", {})
-    means |= {f"turns: {kind}, %": share for kind, share in turns.items()}
-    means |= {f"{in_words(name)}, sampled, %": share for name, share in sampled.items()}
-    return means | {f"{name}, mean": value for name, value in summary["rewards"].items()}
+    for kind, share in summary.get("turns", {}).items():
+        means[f"turns: {kind}, %"] = share
+    for name, share in summary.get("sampled", {}).items():
+        means[f"{in_words(name)}, sampled, %"] = share
+    for name, value in summary["rewards"].items():
+        means[f"{name}, mean"] = value
+    return means
 
 
 def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, mcnemar_p: Any) -> str:
@@ -149,8 +159,3 @@ def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, mcnem
     head, *lines = comparison(before, after, mcnemar_p)
     filled = [line + [""] * (len(head) - len(line)) for line in lines]
     return format_table([dict(zip(head, line, strict=True)) for line in filled])
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -29,6 +29,11 @@ OPENINGS = {
     "accuracy alone": "{metric} rose; the reward did not rise by more than chance",
     "nothing moved": "Neither did the reward rise nor {metric} change by more than chance",
 }
+NAMES = {  # what the metric did, without the reward and with a rise of the reward
+    "rose": ("accuracy alone", "rose together"),
+    "fell": ("accuracy fell", "diverged"),
+    "did not change": ("nothing moved", "reward alone"),
+}
 UNKNOWN = "Whether the model got better is not known:"
 
 
@@ -98,16 +103,11 @@ def verdict(
         return Verdict("not known", f"Whether the reward rose is not known: {few}.")
     slope, p_slope = slope_test(rewards)
     change = change_of(outcomes(before, metric), outcomes(after, metric))
+    moved = "did not change"
+    if change.p < LEVEL:
+        moved = "rose" if change.size > 0 else "fell"
     reward_rose = slope > 0 and p_slope < LEVEL
-    rose = change.size > 0 and change.p < LEVEL
-    fell = change.size < 0 and change.p < LEVEL
-    if fell:
-        name = "diverged" if reward_rose else "accuracy fell"
-    elif reward_rose:
-        name = "rose together" if rose else "reward alone"
-    else:
-        name = "accuracy alone" if rose else "nothing moved"
-
+    name = NAMES[moved][reward_rose]
     words = in_words(metric)
     label = f"{words} on the test questions"
     if metric in before[0].get("by_reward", []):
@@ -185,7 +185,7 @@ def one_answer_note(metric: str, rows: list[dict[str, Any]]) -> list[str]:
 def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
     """The verdict and the evaluations of a run folder; None for what the run has not reached.
 
-    `chosen` is explained at `verdict_of_run`.
+    `chosen` is the step of the best checkpoint, if it replaced the last one.
     """
     log, validation = read_log(folder), read_validation(folder)
     before, after = read_evaluated(folder, BEFORE), read_evaluated(folder, AFTER)
@@ -212,7 +212,10 @@ def left_out_sentence(log: list[dict[str, Any]]) -> str | None:
 
 
 def ending_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on what was left out, early stopping and the best checkpoint, if there are any."""
+    """Sentences on what was left out, early stopping and the best checkpoint, if there are any.
+
+    `run` is the content of summary.json.
+    """
     sentences = [run["voided"]] if run["voided"] else []
     if run.get("stopped"):
         sentences.append(f"Stopped early: {run['stopped']}.")
