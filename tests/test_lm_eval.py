@@ -67,17 +67,13 @@ def test_the_recipe_task_refuses_to_ask_something_else(load, tokenizer, options)
         requests(load()["gsm8k_recipe"], tokenizer, **options)
 
 
-def test_a_template_without_the_system_prompt_and_a_folder_without_test_rows_are_refused(
-    load, tmp_path
-):
+def test_a_template_without_the_system_prompt_is_refused(load):
     def last_message_alone(messages):
         return messages[-1]["content"]
 
     task = load()["gsm8k_recipe"]
     with pytest.raises(ValueError, match="leaves the system prompt out"):
         task.fewshot_context(ITEMS[0], 0, None, True, True, last_message_alone)
-    with pytest.raises(ValueError, match=r"test\.jsonl in the folder .* cannot be loaded"):
-        load(data=str(tmp_path))
 
 
 def test_the_zeroshot_task_is_lm_evals_own_gsm8k_without_examples(load):
