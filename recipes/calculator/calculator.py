@@ -30,6 +30,7 @@ class Calculator:
         return self.last
 
     def get_reward(self) -> float:
+        """Score the rollout: 1.0 if the last result is the row's answer, else 0.0."""
         return 1.0 if self.last == self.answer else 0.0
 
 

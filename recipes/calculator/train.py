@@ -35,14 +35,17 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
-    """Make a row of a start number and its steps: question, expression and answer."""
-    expression, before = str(first), "*"
+    """Make a row of a start number and its steps: question, expression and answer.
+
+    Example: the steps `[("+", 38), ("*", 6)]` from 47 give the expression `(47 + 38) * 6`.
+    """
+    expression, sum_is_open = str(first), False
     for sign, number in steps:
-        expression = f"({expression})" if sign == "*" and before != "*" else expression
-        expression, before = f"{expression} {sign} {number}", sign
-    question = (
-        f"Take {first}, " + ", ".join(WORDS[sign].format(number) for sign, number in steps) + "."
-    )
+        if sign == "*" and sum_is_open:
+            expression = f"({expression})"
+        expression, sum_is_open = f"{expression} {sign} {number}", sign != "*"
+    asked = ", ".join(WORDS[sign].format(number) for sign, number in steps)
+    question = f"Take {first}, {asked}."
     return {
         "prompt": [
             {"role": "system", "content": SYSTEM_PROMPT},

@@ -62,7 +62,10 @@ def one_liner_tasks(
 def draw_tasks(
     source: str, templates: list, count: int, rng: random.Random, accept: Callable[[str], bool]
 ) -> list[dict]:
-    """Draw `count` distinct tasks whose expression is accepted; ValueError if there are fewer."""
+    """Draw `count` distinct tasks whose expression is accepted; ValueError if there are fewer.
+
+    `source` begins their names; `templates` are pairs such as `("{n} more than x", "x + {n}")`.
+    """
     tasks: dict[str, dict] = {}
     for _ in range(200 * count):
         if len(tasks) == count:
@@ -82,7 +85,10 @@ def draw_tasks(
 
 
 def make_task(function: str, words: str, expression: str, rng: random.Random) -> dict:
-    """Make the prompt, the tests on random arguments, and the solution of one function."""
+    """Make the prompt, the tests on random arguments, and the solution of one function.
+
+    For example of the function `add`, in words `3 more than x`, as an expression `x + 3`.
+    """
     argument = next(name for name in ("xs", "s", "x") if re.search(rf"\b{name}\b", expression))
     draw_input = {
         "s": lambda: rng.choice(WORDS),

@@ -39,6 +39,7 @@ def read_tasks(path: str | Path | None, split: str) -> list[Task]:
     names: set[str] = set()
 
     def accept(row: Any) -> Task:
+        """The task of a row, with a name that no task before it has; ValueError if it is none."""
         task = complete_row(row, f"{file.stem}/{len(names) + 1}")
         if task["name"] in names:
             raise ValueError(f"a second task has the name {task['name']!r}; names must differ.")

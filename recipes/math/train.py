@@ -73,17 +73,16 @@ def check_gold(gold: str, boxed: bool) -> str | None:
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Load training and held-out rows, drawn by `seed`; check that `reference` can be read."""
-    shown = args.reference.replace("{answer}", "18")
-    is_read = metric({"answer": "18", "reference": shown}, shown)["strict"]
-    if "{answer}" not in args.reference or not is_read:
+    """Load training and held-out rows, drawn by `seed`; check that each gold can be compared."""
+    if "{answer}" not in args.reference:
         raise ValueError(
-            f"reference is {args.reference!r}; it must be a completion whose answer can be read, "
-            "with {answer} in its place: \\boxed{{answer}}, or "
+            f"reference is {args.reference!r}; it must be a right completion with {{answer}} in "
+            "its place: \\boxed{{answer}}, or "
             "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
         )
 
     def check(gold: str) -> str | None:
+        """Say why a gold cannot be used; None if its own reference completion is right."""
         own = args.reference.replace("{answer}", gold)
         if problem := check_gold(gold, boxed="\\boxed" in own):
             return problem

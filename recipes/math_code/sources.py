@@ -57,14 +57,15 @@ SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "programs": progr
 
 def check_sources(sources: Any) -> None:
     """Raise ValueError if the `sources` of a YAML are not {known name: {weight, path}}."""
-    is_known = isinstance(sources, dict) and all(
-        name in SOURCES
-        and isinstance(source, dict)
-        and source.keys() <= {"weight", "path"}
-        and source.get("weight", 1.0) > 0
-        for name, source in sources.items()
-    )
-    if not (sources and is_known):
+
+    def is_valid(name: str, source: Any) -> bool:
+        """Whether the name is known, and the source has a weight above 0 and a path at most."""
+        if name not in SOURCES or not isinstance(source, dict):
+            return False
+        return source.keys() <= {"weight", "path"} and source.get("weight", 1.0) > 0
+
+    given = sources if isinstance(sources, dict) else {}
+    if not given or not all(is_valid(name, source) for name, source in given.items()):
         raise ValueError(
             f"sources is {sources!r}; give {{name: {{weight: 1.0, path: FILE}}}} "
             f"with names of {', '.join(SOURCES)}."

@@ -83,16 +83,17 @@ metric.scorers = {
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows of all sources, mixed by their weights."""
     check_sources(args.sources)
-    train, held_out, weights = [], [], []
+    sides: dict[str, list[Dataset]] = {"train": [], "held out": []}  # a data set of each source
     for name, source in args.sources.items():
-        rows = {False: {}, True: {}}  # is held out -> question -> row, so that rows are distinct
-        for item, side in SOURCES[name](source.get("path"), seed):
+        rows = {"train": {}, "held out": {}}  # question -> row, so that rows are distinct
+        for item, is_held_out in SOURCES[name](source.get("path"), seed):
+            side = "held out" if is_held_out else "train"
             rows[side][item["question"]] = to_row(item, args.example)
-        train.append(Dataset.from_list(list(rows[False].values())).shuffle(seed=seed))
-        held_out.append(Dataset.from_list(list(rows[True].values())).shuffle(seed=seed))
-        weights.append(float(source.get("weight", 1.0)))
-    evaluated = mix(held_out, weights, args.num_eval_rows, seed)
-    return mix(train, weights, args.num_train_rows, seed), evaluated
+        for side, by_question in rows.items():
+            sides[side].append(Dataset.from_list(list(by_question.values())).shuffle(seed=seed))
+    weights = [float(source.get("weight", 1.0)) for source in args.sources.values()]
+    evaluated = mix(sides["held out"], weights, args.num_eval_rows, seed)
+    return mix(sides["train"], weights, args.num_train_rows, seed), evaluated
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 Every evaluation uses the same rows, the same decoding and the rewards of training.
 """
 
+import math
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
@@ -49,8 +50,8 @@ def evaluate(
     starts = range(0, len(rows), size)
     # Under ZeRO-3 every rank must generate equally often: a rank without a batch repeats the last
     # batch, and `by_row` drops the duplicates.
-    rounds = -(-len(starts) // world_size)
-    rewards = list(map(reward_of, trainer.reward_funcs))
+    rounds = math.ceil(len(starts) / world_size)
+    rewards = [reward_of(reward) for reward in trainer.reward_funcs]
     # Reward models are left out: only TRL holds their tokenizers.
     called = [reward for reward in rewards if with_rewards and not reward.is_model]
     loop = getattr(trainer, "async_loop", None)  # on which async rewards run in training
@@ -59,26 +60,25 @@ def evaluate(
     with contained("evaluate"):  # tools, which draw random numbers too, run inside
         for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
             number = min(turn * world_size + rank, len(starts) - 1)
-            start = starts[number]
-            batch = rows[start : start + size]
+            batch = rows[starts[number] : starts[number] + size]
             missing = size - len(batch) if trainer.use_vllm else 0  # TRL needs equal batches
             filled = batch + batch[-1:] * missing
             rollouts = complete(filled)[: len(batch)]
             # The metric reads the rollouts before any reward sees them.
-            results = [
-                measured(place, row, rollout, metric, rewards)
-                for place, (row, rollout) in enumerate(zip(batch, rollouts, strict=True), start)
-            ]
+            results = []
+            for i, (row, rollout) in enumerate(zip(batch, rollouts, strict=True)):
+                place = starts[number] + i
+                results.append({"row": place, **measured(row, rollout, metric, rewards)})
             for result, scores in zip(results, scored(batch, rollouts, called, loop), strict=True):
                 result["rewards"] = scores
             for draw in range(samples):
                 # One seed for each batch and draw, on whatever rank; the primes keep seeds apart.
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
-                texts = [rollout.text for rollout in complete(filled, do_sample=True)[: len(batch)]]
-                for result, row, text in zip(results, batch, texts, strict=True):
-                    outcome, _ = measure_or_fail(metric, row, text)
+                drawn = complete(filled, do_sample=True)[: len(batch)]
+                for result, row, rollout in zip(results, batch, drawn, strict=True):
+                    outcome, _ = measure_or_fail(metric, row, rollout.text)
                     result.setdefault("samples", []).append(outcome)
-                    result.setdefault("sampled_completions", []).append(text)
+                    result.setdefault("sampled_completions", []).append(rollout.text)
             evaluated += results
     trainer.model.train(was_training)
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
@@ -86,13 +86,10 @@ def evaluate(
     return [by_row[place] for place in range(len(rows))]
 
 
-def measured(
-    place: int, row: dict, rollout: Any, metric: Metric, rewards: list[Reward]
-) -> dict[str, Any]:
-    """The mapping of one row without its rewards."""
+def measured(row: dict, rollout: Any, metric: Metric, rewards: list[Reward]) -> dict[str, Any]:
+    """What `evaluate` returns of one row and its rollout, without its place and its rewards."""
     outcome, failure = measure_or_fail(metric, row, rollout.text)
     result = {
-        "row": place,
         "prompt": row["prompt"],
         "answer": row.get("answer"),
         "completion": rollout.text,
@@ -112,7 +109,10 @@ def measured(
 def scored(
     rows: list[dict], rollouts: list, rewards: list[Reward], loop: AbstractEventLoop | None
 ) -> list[dict[str, float | None]]:
-    """The scores of each row by the name of the reward."""
+    """The scores of each row by the name of the reward, such as `[{"xml_format": 1.0}, ...]`.
+
+    Async rewards run on `loop`.
+    """
     columns = rows
     if rollouts[0].environment is not None:  # TRL passes environments to a reward as a column
         columns = [
@@ -121,10 +121,12 @@ def scored(
         ]
     completions = [rollout.completion for rollout in rollouts]
     token_ids = [rollout.token_ids for rollout in rollouts]
-    amounts = {
-        reward.name: score(reward, columns, completions, token_ids, loop)[0] for reward in rewards
-    }
-    return [{name: of_rows[i] for name, of_rows in amounts.items()} for i in range(len(rows))]
+    scores: list[dict[str, float | None]] = [{} for _ in rows]
+    for reward in rewards:
+        amounts, *_ = score(reward, columns, completions, token_ids, loop)
+        for of_row, amount in zip(scores, amounts, strict=True):
+            of_row[reward.name] = amount
+    return scores
 
 
 def validate(

@@ -6,6 +6,7 @@ the best control arm comes from the rewards. Rows of different seeds are never p
 same question can be in several seeds.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -32,8 +33,9 @@ CONFIGURED, SFT, SFT_GRPO, FORMAT_ONLY = "as configured", "sft", "sft+grpo", "fo
 WARM_START_ROWS = 256  # of sft+grpo: the default of scripts/warm_start.py
 # The script sets these options for each run, so a user cannot give them.
 SET_BY_SCRIPT = {"seed", "output_dir"}
-REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
-SET_BY_ARMS = {"preset", "reward_funcs", "reward_weights", *REWARD_MAPPINGS}
+SET_BY_ARMS = {
+    "preset", "reward_funcs", "reward_weights", "reward_kwargs", "reward_tasks", "reward_gates",
+}  # fmt: skip
 LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # the most is 1.0
 SAVED_IN_JSON = ["metric", "arm", "seed", "minutes", "n", *LEAST, "p", "beyond_p"]
 
@@ -95,6 +97,7 @@ def run_arm(options: Namespace, stem: Path, arm: str, seed: int, words: list[str
     """
 
     def folder(label: str) -> Path:
+        """The folder of a run of this seed, such as runs/quickstart-random-seed0."""
         return stem.with_name(f"{stem.name}{label}-seed{seed}")
 
     words = [*words, "--seed", str(seed)]
@@ -118,8 +121,7 @@ def train(options: Namespace, folder: Path, words: list[str]) -> Path:
     if options.num_processes is not None:
         command += ["--num_processes", str(options.num_processes)]
     command += [str(config.with_name("train.py")), "--config", str(config), *words]
-    group = Path(read_settings(config)["output_dir"]).name
-    return finish(folder, [*command, "--output_dir", str(folder)], {"WANDB_RUN_GROUP": group})
+    return finish(folder, command, group=Path(read_settings(config)["output_dir"]).name)
 
 
 def supervise(options: Namespace, words: list[str], rows: int, steps: int, folder: Path) -> Path:
@@ -127,21 +129,22 @@ def supervise(options: Namespace, words: list[str], rows: int, steps: int, folde
     if (folder / files.WARM_START).is_file():
         return folder
     command = ["scripts/warm_start.py", "--config", str(options.config), "--rows", str(rows)]
-    return finish(folder, [*command, "--steps", str(steps), "--output_dir", str(folder), *words])
+    return finish(folder, [*command, "--steps", str(steps), *words])
 
 
-def finish(folder: Path, command: list[str], environment: dict[str, str] | None = None) -> Path:
-    """Run Python until it ends. Ctrl-C reaches the child, too: wait until the child has saved."""
+def finish(folder: Path, command: list[str], group: str = "") -> Path:
+    """Run Python with `command` and `--output_dir folder` until it ends; return the folder.
+
+    `group` is the default of WANDB_RUN_GROUP. If the command fails, exit with its status. Ctrl-C
+    reaches the child, too: wait until it has saved.
+    """
     print(f"\n== {folder}: python {shlex.join(hide_secrets(command))}", flush=True)
-    environment = {**(environment or {}), **os.environ}
-    with subprocess.Popen([sys.executable, *command], env=environment) as process:
-        while True:
-            try:
-                status = process.wait()
-                break
-            except KeyboardInterrupt:
-                continue
-    if status:
+    words = [sys.executable, *command, "--output_dir", str(folder)]
+    with subprocess.Popen(words, env={"WANDB_RUN_GROUP": group, **os.environ}) as process:
+        while process.returncode is None:
+            with contextlib.suppress(KeyboardInterrupt):
+                process.wait()
+    if status := process.returncode:
         print(
             f"error: what fills {folder} ended with status {status}; its messages stand above.\n"
             "If it was interrupted, the same command (without --fresh) goes on.",
@@ -154,7 +157,8 @@ def finish(folder: Path, command: list[str], environment: dict[str, str] | None 
 def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
     """The options that set the rewards of an arm; [] if the arm keeps the YAML's rewards.
 
-    None if format-only would show nothing: none or all of the YAML's rewards are for the format.
+    `settings` are those of the YAML. None if format-only would show nothing: none or all of its
+    rewards are for the format.
     """
     if arm in (CONFIGURED, SFT, SFT_GRPO):
         return []
@@ -171,12 +175,12 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
     if settings.get("reward_weights"):
         weights = dict(zip(names, settings["reward_weights"], strict=True))
         words += ["--reward_weights", *(str(weights.get(name, 1.0)) for name in used)]
-    for setting in REWARD_MAPPINGS:
+    for setting in ("reward_kwargs", "reward_tasks"):
         if mapping := settings.get(setting):
             of_used = {name: value for name, value in mapping.items() if name in used}
-            if setting == "reward_gates":  # the arm may lack the reward that opens a gate
-                of_used = {}
             words += [f"--{setting}", json.dumps(of_used)]
+    if settings.get("reward_gates"):  # the arm may lack the reward that opens a gate
+        words += ["--reward_gates", "{}"]
     return words
 
 
@@ -194,20 +198,18 @@ def compare_arms(folders: dict[str, dict[int, list[Path]]]) -> pd.DataFrame:
     lines = []
     for arm, runs in folders.items():
         for seed, run in runs.items():
-            evaluations = [
-                files.read_evaluation(run[0])[0],
-                files.read_evaluation(run[-1])[1],
-                files.read_evaluation(folders[CONFIGURED][seed][-1])[1],
-            ]
-            asked, *others = [[row["prompt"] for row in rows] for rows in evaluations]
-            if any(prompts != asked for prompts in others):
+            before, _ = files.read_evaluation(run[0])  # with a warm start, before that
+            _, after = files.read_evaluation(run[-1])
+            _, configured = files.read_evaluation(folders[CONFIGURED][seed][-1])
+            prompts = [[row["prompt"] for row in rows] for rows in (before, after, configured)]
+            if any(of_stage != prompts[0] for of_stage in prompts):
                 raise ValueError("the runs were not evaluated on the same rows in the same order")
             minutes = sum(minutes_of(folder) for folder in run)
-            for metric in metric_names(evaluations[0]):
-                trio = paired(*(outcomes(rows, metric) for rows in evaluations))
-                if trio[0]:  # a seed of a mixture may have no row of a task
+            for metric in metric_names(before):
+                stages = paired(*(outcomes(rows, metric) for rows in (before, after, configured)))
+                if stages[0]:  # a seed of a mixture may have no row of a task
                     line = {"metric": metric, "arm": arm, "seed": seed, "minutes": minutes}
-                    lines.append({**line, **figures_of_arm(*trio)})
+                    lines.append({**line, **figures_of_arm(*stages)})
     return pd.DataFrame(lines)
 
 
@@ -294,8 +296,17 @@ def line_of(name: str, runs: pd.DataFrame) -> dict[str, str | None]:
 def verdict_of(runs: pd.DataFrame) -> str:
     """Sentences on the gain of the run as configured, and how far it is above the best other arm.
 
-    A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
+    `runs` are the lines of one metric. A gain is shown if its interval over seeds is above 0; for
+    a single seed, if McNemar's p < 0.05.
     """
+
+    def is_shown(of_arm: pd.DataFrame, column: str, p: str) -> bool:
+        """Whether a gain in `column` is more than chance; `p` is the column of its p-values."""
+        mean, (low, _) = mean_and_interval(of_arm, column)
+        if len(of_arm) > 1:
+            return low > 0.0
+        return mean > 0.0 and of_arm[p].iloc[0] < 0.05
+
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
     gain = f"The run as configured gained {points(*mean_and_interval(configured, 'change'))}"
     if others.empty:
@@ -309,11 +320,3 @@ def verdict_of(runs: pd.DataFrame) -> str:
     if is_shown(rest, "beyond", "beyond_p"):
         return f"{words} That part of the gain came from what {best} lacks, in these runs."
     return f"{words} That may be chance: {best} may bring all of the gain."
-
-
-def is_shown(runs: pd.DataFrame, column: str, p: str) -> bool:
-    """Whether a gain is shown, by the rule in `verdict_of`; `p` is the column of its p-values."""
-    mean, (low, _) = mean_and_interval(runs, column)
-    if len(runs) > 1:
-        return low > 0.0
-    return mean > 0.0 and runs[p].iloc[0] < 0.05

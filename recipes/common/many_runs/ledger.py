@@ -193,6 +193,7 @@ def render_page(page: str, entries: dict[str, Entry]) -> str:
     """
 
     def render_table(match: re.Match) -> str:
+        """The comment that opens a table, and the table that it asks for."""
         name = match["entry"]
         if name is None:  # the comment names results/ itself
             lines = table_of_all(entries)

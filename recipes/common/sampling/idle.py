@@ -76,7 +76,10 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
 def sample(
     trainer: GRPOTrainer, rows: list[dict], samples: int, batch_size: int
 ) -> list[list[Rollout]]:
-    """Draw `samples` completions for each row, in adjacent places so that padding is small."""
+    """Draw `samples` completions for each row; return a list of them for each row.
+
+    Those of a row are generated next to each other, so that padding is small.
+    """
     repeated = [row for row in rows for _ in range(samples)]
     drawn = []
     torch.manual_seed(trainer.args.seed)

@@ -264,6 +264,7 @@ def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
     """
 
     def shown(values: pd.Series, form: str) -> list[str]:
+        """Each value in this format; nothing for NaN."""
         return ["" if pd.isna(value) else form.format(value) for value in values]
 
     table = pd.DataFrame(
