@@ -97,6 +97,7 @@ def package_versions() -> dict[str, str | None]:
 
 
 def _git(*words: str) -> str | None:
+    """What a git command prints in this repository; None without git or a repository."""
     command = ["git", "-C", str(Path(__file__).resolve().parents[3]), *words]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(

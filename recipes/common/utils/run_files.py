@@ -177,6 +177,7 @@ def sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | st
     """The size and the SHA-256 digest of each file; on all cores, as checkpoints are large."""
 
     def size_and_digest(name: str) -> list[int | str]:
+        """Size and SHA-256 digest of the file with this name in `folder`."""
         with (folder / name).open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         return [(folder / name).stat().st_size, digest]

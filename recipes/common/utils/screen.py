@@ -68,6 +68,7 @@ def explain_endings() -> None:
     """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks."""
 
     def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
+        """Print what ends the process, in place of Python's own `sys.excepthook`."""
         if issubclass(kind, KeyboardInterrupt):  # also in the code of a reward
             announce(
                 "\nInterrupted. Run the same command again to go on from the last checkpoint "

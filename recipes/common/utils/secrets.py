@@ -8,6 +8,7 @@ alone is one; `primary_key` and the like are harmless, unless the value has the 
 stands in a text without its name, and likewise a `key` without a digit.
 """
 
+import functools
 import os
 import re
 from typing import Any
@@ -40,6 +41,7 @@ FORMS = re.compile(
 _seen: set[str] = set()
 
 
+@functools.lru_cache(4096)  # each text asks for each variable of the environment
 def is_secret(name: str) -> bool:
     """Whether a setting, an option or an environment variable of this name holds a secret.
 
@@ -54,12 +56,29 @@ def remember(settings: Any) -> None:
     """Remember the secret values in settings, at any depth, for `hide_secrets` to find in texts."""
     if isinstance(settings, dict):
         for name, value in settings.items():
-            if _holds_secret(str(name), value):
-                _seen.update(_told_apart(str(name), str(value)))
+            if holds_secret(str(name), value) and is_unmistakable(str(name), str(value)):
+                _seen.add(str(value).strip())
             remember(value)
     elif isinstance(settings, list | tuple):
         for value in settings:
             remember(value)
+
+
+def holds_secret(name: str, value: Any) -> bool:
+    """Whether a setting of this name and value is a secret; an empty value is none."""
+    if not value or isinstance(value, bool):
+        return False
+    return is_secret(name) or (name.lower().endswith("key") and bool(TOKEN.fullmatch(str(value))))
+
+
+def is_unmistakable(name: str, value: str) -> bool:
+    """Whether a secret is so long, and so unlike a word, that no other text holds it by accident.
+
+    A `key` without a digit may be the name of a column.
+    """
+    value = value.strip()
+    is_word = KEY.fullmatch(name) and not re.search(r"\d", value)
+    return len(value) >= SHORTEST and not is_word
 
 
 def hide_secrets(value: Any) -> Any:
@@ -74,24 +93,11 @@ def hide_secrets(value: Any) -> Any:
     >>> hide_secrets("{'api_key': 'abc'} is no mapping of https://host/v1?token=abc&n=2")
     "{'api_key': '...'} is no mapping of https://host/v1?token=...&n=2"
     """
-    values = set(_seen)
-    for name, of_environment in os.environ.items():
-        if is_secret(name):
-            values |= _told_apart(name, of_environment)
-    return _without(sorted(values, key=len, reverse=True), value)
-
-
-def _without(secrets: list[str], value: Any) -> Any:
-    """`value` without these secrets, the longest first, and without those known by name or form."""
     if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, HIDDEN)
-        value = NAMED.sub(_hide_named, value)
-        value = BEARER.sub(rf"\1{HIDDEN}", IN_AN_ADDRESS.sub(rf"\1:{HIDDEN}@", value))
-        return FORMS.sub(HIDDEN, value)
+        return hide_in_text(value)
     if isinstance(value, dict):
         return {
-            name: HIDDEN if _holds_secret(str(name), content) else _without(secrets, content)
+            name: HIDDEN if holds_secret(str(name), content) else hide_secrets(content)
             for name, content in value.items()
         }
     if type(value) not in (list, tuple):
@@ -99,29 +105,28 @@ def _without(secrets: list[str], value: Any) -> Any:
     words = []
     for before, word in zip([None, *value], value, strict=False):
         is_option = isinstance(before, str) and before.startswith("--") and "=" not in before
-        is_hidden = is_option and _holds_secret(before, word)
-        words.append(HIDDEN if is_hidden else _without(secrets, word))
+        words.append(HIDDEN if is_option and holds_secret(before, word) else hide_secrets(word))
     return type(value)(words)
 
 
-def _hide_named(match: re.Match) -> str:
-    """The match of `NAMED` with "..." for its value, unless the name is none of a secret."""
-    name, between, value = match.groups()
-    if not is_secret(name.lstrip("\"'?&")):
-        return match[0]
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{name}{between}{quote}{HIDDEN}{quote}"
+def hide_in_text(text: str) -> str:
+    """The text with "..." for secrets that were seen, that stand by their name, or have a form."""
+    secrets = set(_seen)
+    for name, value in os.environ.items():
+        if is_secret(name) and is_unmistakable(name, value):
+            secrets.add(value.strip())
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+        text = text.replace(secret, HIDDEN)
 
+    def hide_named(match: re.Match) -> str:
+        """`token=abc` with "..." for its value, in its quotes; a harmless name as it is."""
+        name, between, value = match.groups()
+        if not is_secret(name.lstrip("\"'?&")):
+            return match[0]
+        quote = value[0] if value[0] in "\"'" else ""
+        return f"{name}{between}{quote}{HIDDEN}{quote}"
 
-def _holds_secret(name: str, value: Any) -> bool:
-    """Whether a setting of this name and value is a secret; an empty value is none."""
-    if not value or isinstance(value, bool):
-        return False
-    return is_secret(name) or (name.lower().endswith("key") and bool(TOKEN.fullmatch(str(value))))
-
-
-def _told_apart(name: str, value: str) -> set[str]:
-    """The secret of this name, if a text can hold it by no accident: long, and no ordinary word."""
-    value = value.strip()
-    is_word = KEY.fullmatch(name) and not NAME.fullmatch(name) and not re.search(r"\d", value)
-    return set() if is_word or len(value) < SHORTEST else {value}
+    text = NAMED.sub(hide_named, text)
+    text = IN_AN_ADDRESS.sub(rf"\1:{HIDDEN}@", text)
+    text = BEARER.sub(rf"\1{HIDDEN}", text)
+    return FORMS.sub(HIDDEN, text)

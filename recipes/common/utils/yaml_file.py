@@ -13,6 +13,7 @@ class UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """A loader that refuses repeated names; PyYAML silently takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        """Make a dict of a mapping, as PyYAML does; YAMLError if a name stands twice in it."""
         names = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
