@@ -89,26 +89,9 @@ def test_every_script_file_option_target_and_test_that_a_page_names_is_there():
     assert missing == []
 
 
-def test_the_head_of_a_yaml_has_its_command_its_launch_file_its_hardware_and_its_minutes():
-    heads = {file: text_of(file) for file in ROOT.glob("recipes/*/*.yaml")}
-    for file, head in heads.items():
-        if file.parent.name != "presets":
-            recipe, config = f"recipes/{file.parent.name}/train.py", file.relative_to(ROOT)
-            launch = rf"accelerate_configs/\w+\.yaml .*{recipe} --config {config}"
-            assert re.search(launch, head) and "\nHardware: " in head, config
-            assert re.search("minutes|hours|not run", head, re.IGNORECASE), config
-
-
-OLD_WORDS = re.compile(
-    r"\b(strict(?!=)|lenient|push|farmed|naive|arms|audit|gold|verifier|voided|held-out)\b"
-)
-
-
-def test_the_pages_keep_to_their_length_and_the_readme_to_a_users_words():
+def test_the_pages_keep_to_their_length():
     words = {name: len((ROOT / name).read_text().split()) for name in ("README.md", "RESULTS.md")}
     assert words["README.md"] <= 600 and words["RESULTS.md"] <= 2500
-    assert len((ROOT / "AGENTS.md").read_text().splitlines()) <= 60
-    assert OLD_WORDS.findall((ROOT / "README.md").read_text()) == []
 
 
 class Judge(BaseHTTPRequestHandler):
@@ -149,24 +132,19 @@ def test_the_language_model_as_the_scorer_grades_repeats_and_leaves_out(monkeypa
     assert Judge.calls == 3, "the call that failed is repeated"
 
 
-def launch_table():
-    """The rows of docs/running.md on engines, from what the tests launch; a to d are test names."""
-    rows = []
-    for launch in test_launch.ENGINES:
-        cells = []
-        for kind in test_launch.KINDS:
-            run, tests = (launch, kind), []
-            if run in test_launch.RESUMED:
-                tests.append("b")
-            if kind == "full" and launch in test_slurm_cluster.SIGNALLED:
-                tests.append("c")
-            cells += ["a" if run in test_launch.RUNS else "not run", ", ".join(tests) or "not run"]
-        on_gpus = "not run (d)" if launch in test_launch.ON_ACCELERATORS else "not run"
-        rows.append(f"| `{launch}.yaml` | {' | '.join([*cells, on_gpus])} |")
-    return rows
+def launch_row(launch):
+    """A row of docs/running.md on an engine, from what is tested; a to d are names of tests."""
+    cells = []
+    for kind in test_launch.KINDS:
+        resumes = ["b"] if (launch, kind) in test_launch.RESUMED else []
+        resumes += ["c"] if kind == "full" and launch in test_slurm_cluster.SIGNALLED else []
+        cells.append("a" if (launch, kind) in test_launch.RUNS else "not run")
+        cells.append(", ".join(resumes) or "not run")
+    on_gpus = "not run (d)" if launch in test_launch.ON_ACCELERATORS else "not run"
+    return f"| `{launch}.yaml` | {' | '.join([*cells, on_gpus])} |"
 
 
 def test_the_launch_table_has_what_the_tests_launch_and_no_more():
     page = (ROOT / "docs/running.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| `\w+\.yaml` \|", line)]
-    assert rows == launch_table()
+    assert rows == [launch_row(launch) for launch in test_launch.ENGINES]

@@ -111,16 +111,9 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
         model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows
     )
     trainer.train()
-    held = {"use_bias_correction_kl": True, **HELD[name]}
     for key in ("loss_type", "beta", "scale_rewards", "importance_sampling_level"):
-        assert getattr(trainer, key) == held[key], key
-    assert trainer.args.use_bias_correction_kl == held["use_bias_correction_kl"]
-    low = held.get("epsilon", 0.2)
-    assert (trainer.epsilon_low, trainer.epsilon_high) == (low, held.get("epsilon_high") or low)
-    assert (trainer.ref_model is None) == (held["beta"] == 0.0)
+        assert getattr(trainer, key) == HELD[name][key], key
     key = "clip_ratio/region_mean"
     clipped = [entry[key] for entry in trainer.state.log_history if key in entry]
-    if name == "gspo":  # the one that takes several updates from a generation
-        assert clipped[0] == 0.0 and max(clipped[1:]) > 0.0
-    else:
-        assert set(clipped) <= {0.0}
+    # gspo takes several updates from a generation, and the first of them clips nothing
+    assert any(clipped[1:]) is (name == "gspo") and not any(clipped[:1])
