@@ -27,6 +27,7 @@ def at_least(least: float) -> Callable[[str], float]:
     """Argument type: a number of the same type as `least`, and at least that large."""
 
     def number(text: str) -> float:
+        """The number that a word of the command line stands for."""
         value = type(least)(text)
         if not value >= least:
             raise argparse.ArgumentTypeError(f"{text} is too small; at least {least:g}")

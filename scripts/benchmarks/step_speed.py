@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 CONFIG = Path("recipes/arithmetic/quickstart.yaml")
 SETTINGS = """--max_steps 2 --skip_zero_advantages false --log_completions false --num_eval_rows 0
@@ -29,7 +30,10 @@ ARMS = {  # trainer, launch file, micro batches: a step of a shape has the same 
 
 
 def measure(trainer_name: str, shape: str, words: list[str]) -> None:
-    """Train two steps in this process; the main process prints the figures of the second step."""
+    """Train two steps in this process; the main process prints the figures of the second step.
+
+    The recipe's trainer is replaced by one that notes the time, and what follows it by `train`.
+    """
     import trl
 
     from recipes.common.data.recipe import import_recipe
@@ -38,12 +42,14 @@ def measure(trainer_name: str, shape: str, words: list[str]) -> None:
 
     class Timed(recipe.GRPOTrainer if trainer_name == "ours" else trl.GRPOTrainer):
         def _generate_single_turn(self, *args, **kwargs):
+            """Generate the completions of a step."""
             times["start"] = time.perf_counter()
             result = super()._generate_single_turn(*args, **kwargs)
             times["generated"] = time.perf_counter()
             return result
 
-    def train(trainer, run, metric):
+    def train(trainer: Any, run: Any, metric: Any) -> None:
+        """Train, in place of `train_and_save`; `times` are those of the last step."""
         trainer.train()
         end = time.perf_counter()
         figures = {"step": end - times["start"], "update": end - times["generated"]}
