@@ -39,6 +39,7 @@ def at_least(least: float) -> Callable[[str], float]:
 def new_folder(text: str) -> Path:
     """Argument type: a folder that does not exist yet or is empty."""
     folder = Path(text)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_empty:
         raise argparse.ArgumentTypeError(f"{text} exists: name another folder, or remove it")
     return folder

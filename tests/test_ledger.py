@@ -164,11 +164,3 @@ def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
             script.main()
         assert ended.value.code == status
         assert ("NOT as expected" in capsys.readouterr().out) is (status == 1)
-
-
-def test_the_table_of_one_seed_says_that_its_intervals_are_over_questions(tmp_path):
-    run, output = run_folder(tmp_path / "seed9", 9, 5), tmp_path / "one.json"
-    record_entry([run], CONFIG, "one run", "command", output)
-    comment = BEGIN.replace("results/", "results/one.json")
-    page = render_page(f"{comment}\n{END}\n", {"one": read_json(output)})
-    assert "1 seed of 10 test questions" in page and "over the questions of that seed" in page

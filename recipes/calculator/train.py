@@ -39,11 +39,11 @@ def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
 
     Example: the steps `[("+", 38), ("*", 6)]` from 47 give the expression `(47 + 38) * 6`.
     """
-    expression, sum_is_open = str(first), False
-    for sign, number in steps:
-        if sign == "*" and sum_is_open:
+    expression, ends_in_sum = str(first), False
+    for sign, number in steps:  # * binds more than the sum before it
+        if sign == "*" and ends_in_sum:
             expression = f"({expression})"
-        expression, sum_is_open = f"{expression} {sign} {number}", sign != "*"
+        expression, ends_in_sum = f"{expression} {sign} {number}", sign != "*"
     asked = ", ".join(WORDS[sign].format(number) for sign, number in steps)
     question = f"Take {first}, {asked}."
     return {

@@ -1,4 +1,4 @@
-"""The data sets that the recipe mixes; each yields items and whether an item is held out."""
+"""The data sets that the recipe mixes; each yields pairs (item, whether it is held out)."""
 
 from collections.abc import Iterator
 from pathlib import Path

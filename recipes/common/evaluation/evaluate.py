@@ -65,12 +65,14 @@ def evaluate(
             filled = batch + batch[-1:] * missing
             rollouts = complete(filled)[: len(batch)]
             # The metric reads the rollouts before any reward sees them.
-            results = []
-            for i, (row, rollout) in enumerate(zip(batch, rollouts, strict=True)):
-                place = starts[number] + i
-                results.append({"row": place, **measured(row, rollout, metric, rewards)})
-            for result, scores in zip(results, scored(batch, rollouts, called, loop), strict=True):
-                result["rewards"] = scores
+            places = range(starts[number], starts[number] + len(batch))
+            results = [
+                {"row": place, **describe_rollout(row, rollout, metric, rewards)}
+                for place, row, rollout in zip(places, batch, rollouts, strict=True)
+            ]
+            scores = call_rewards(batch, rollouts, called, loop)
+            for result, of_row in zip(results, scores, strict=True):
+                result["rewards"] = of_row
             for draw in range(samples):
                 # One seed for each batch and draw, on whatever rank; the primes keep seeds apart.
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
@@ -86,7 +88,9 @@ def evaluate(
     return [by_row[place] for place in range(len(rows))]
 
 
-def measured(row: dict, rollout: Any, metric: Metric, rewards: list[Reward]) -> dict[str, Any]:
+def describe_rollout(
+    row: dict, rollout: Any, metric: Metric, rewards: list[Reward]
+) -> dict[str, Any]:
     """What `evaluate` returns of one row and its rollout, without its place and its rewards."""
     outcome, failure = measure_or_fail(metric, row, rollout.text)
     result = {
@@ -106,7 +110,7 @@ def measured(row: dict, rollout: Any, metric: Metric, rewards: list[Reward]) -> 
     return result
 
 
-def scored(
+def call_rewards(
     rows: list[dict], rollouts: list, rewards: list[Reward], loop: AbstractEventLoop | None
 ) -> list[dict[str, float | None]]:
     """The scores of each row by the name of the reward, such as `[{"xml_format": 1.0}, ...]`.
@@ -162,9 +166,9 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:
-    """Add a line to the validation curve.
+    """Add an evaluation of the validation rows to the file of a run.
 
-    Lines of the same step or later are removed: an interrupted start wrote them.
+    Evaluations of the same step or later are removed: an interrupted start wrote them.
     """
-    earlier = [known for known in read_validation(run) if known["step"] < line["step"]]
+    earlier = [one for one in read_validation(run) if one["step"] < line["step"]]
     write_rows(run / VALIDATION, [*earlier, line])

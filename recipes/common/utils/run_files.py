@@ -134,8 +134,9 @@ def read_completions(path: Path) -> Any:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, the newest first."""
-    steps = {path.name.rpartition("-")[2]: path for path in run.glob(CHECKPOINTS)}
-    return [steps[step] for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True)]
+    by_step = {path.name.rpartition("-")[2]: path for path in run.glob(CHECKPOINTS)}
+    steps = [step for step in by_step if step.isdecimal()]
+    return [by_step[step] for step in sorted(steps, key=int, reverse=True)]
 
 
 def write_manifest(checkpoint: Path) -> None:

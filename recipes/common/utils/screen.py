@@ -53,11 +53,11 @@ def refuse(message: str) -> NoReturn:
     if not is_main():
         time.sleep(OTHERS_WAIT_S)
     print(shown(message), flush=True)
-    threading.Thread(target=_end, daemon=True).start()
+    threading.Thread(target=end_soon, daemon=True).start()
     sys.exit(2)
 
 
-def _end() -> None:
+def end_soon() -> None:
     """End the process soon after its main thread: a thread of a reward may never end."""
     threading.main_thread().join()
     time.sleep(THREADS_WAIT_S)
