@@ -130,8 +130,10 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
         is_share = label.endswith("%")
         line = [label]
         for value in values:
-            number = "-" if value is None else f"{value:.2f}"
-            line.append(percent(value) if is_share else number)
+            if is_share or value is None:
+                line.append(percent(value))  # a dash for None
+            else:
+                line.append(f"{value:.2f}")
         if len(values) == 2 and None not in values:
             change = values[1] - values[0]
             line.append(points(change) if is_share else f"{change:+.2f}")
@@ -140,10 +142,7 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
 
 
 def means_of(summary: dict[str, Any]) -> dict[str, float | None]:
-    """The means of an evaluation by their label in the table; that of a share ends in %.
-
-    The share that was cut off, length, turns, samples at the training temperature, and rewards.
-    """
+    """The means of an evaluation by their label in the table; that of a share ends in %."""
     means = {"cut off, %": summary["truncated"], "mean length (tokens)": summary["mean_length"]}
     for kind, share in summary.get("turns", {}).items():
         means[f"turns: {kind}, %"] = share
