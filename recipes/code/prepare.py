@@ -246,7 +246,7 @@ FUNCTION = "def {}(*arguments, **keywords):\n    given = [*arguments, *keywords.
 
 
 def trivial_solutions(task: Task) -> dict[str, str]:
-    """Make programs that solve nothing: description -> code.
+    """Make programs that solve nothing: description -> code, such as a function that returns None.
 
     If the task has several tests, one of the programs answers the first test by heart.
     """
@@ -256,6 +256,7 @@ def trivial_solutions(task: Task) -> dict[str, str]:
         if len(cases) > 1:
             programs["print what the first test expects"] = f"print({cases[0][1]!r})"
         return programs | {"print the input": "import sys\nprint(sys.stdin.read())"}
+    # Bodies of a function whose arguments are the list `given`
     bodies = {f"return {value}": f"return {value}" for value in RETURNED}
     bodies["return the argument"] = "return given[0]"
     bodies["clear the argument and return it"] = "given[0].clear(); return given[0]"

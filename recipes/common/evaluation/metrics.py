@@ -50,7 +50,7 @@ def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
     """
     used = {reward_of(reward).name for reward in rewards}
     scorers = getattr(metric, "scorers", {})
-    return [name for name, rewards in scorers.items() if used & set(rewards)]
+    return [name for name, alike in scorers.items() if used & set(alike)]
 
 
 def answer_metric(row: dict, completion: str) -> dict[str, bool]:

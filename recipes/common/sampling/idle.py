@@ -39,7 +39,7 @@ IDLE = {
 
 
 def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
-    """Make the trainer; its model is `name` or, without a name, the recipe's model.
+    """Make a recipe's trainer that takes no step, of the model `name` or else the recipe's model.
 
     `name` is a Hub id, checkpoint, run folder or adapter. ValueError if it cannot be loaded.
     """
