@@ -1,5 +1,6 @@
 """Read a YAML file of settings: a mapping without repeated names and without aliases."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ class UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                     raise yaml.YAMLError(f"{key.value} is given twice (line {line} and after)")
                 names.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_decimal(self, node: yaml.ScalarNode) -> int:
+        """Make an int; YAMLError for `0100` and `1:30`, which YAML 1.1 reads as 64 and 90."""
+        if not re.fullmatch("[-+]?(0|[1-9][0-9_]*)", node.value):
+            raise yaml.YAMLError(
+                f"{node.value} (line {node.start_mark.line + 1}) is not a decimal number: YAML "
+                f"reads it as {self.construct_yaml_int(node)}; write that, or put a text in quotes"
+            )
+        return self.construct_yaml_int(node)
+
+
+UniqueKeys.add_constructor("tag:yaml.org,2002:int", UniqueKeys.construct_decimal)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
