@@ -175,6 +175,22 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     assert lines[-1] == "  Look at it: run/report.html   All figures: run/summary.json"
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("trainer_state.json", '{"log_history": 5}'),
+        ("trainer_state.json", '{"log_history": [5]}'),
+        ("evaluation/validation.jsonl", '{"step": "a"}\n'),
+    ],
+)
+def test_a_file_of_another_shape_is_refused_by_its_name(file, text, tmp_path):
+    run = make_run(tmp_path / "run")
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).write_text(text)
+    with pytest.raises(ValueError, match=f"{file} is damaged: "):
+        write_report(run)
+
+
 def test_a_folder_of_no_run_and_a_cut_file_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run_config\.json: give the output_dir"):
         write_report(tmp_path)

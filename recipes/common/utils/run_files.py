@@ -91,8 +91,16 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def read_evaluated(run: Path, file: str) -> list[dict[str, Any]]:
-    """Read the rows of `BEFORE`, `AFTER` or `VALIDATION`; empty if the file is not there yet."""
-    return read_rows(run / file) if (run / file).is_file() else []
+    """Read the rows of `BEFORE`, `AFTER` or `VALIDATION`; empty if the file is not there yet.
+
+    ValueError if it is damaged.
+    """
+    if not (run / file).is_file():
+        return []
+    rows = read_rows(run / file)
+    if not all(isinstance(row.get("metrics"), dict) for row in rows):
+        raise ValueError(f"{run / file} is damaged: a line of it has no metrics")
+    return rows
 
 
 def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
@@ -192,6 +200,8 @@ def read_log(run: Path) -> list[dict[str, float]]:
     for state in (run / STATE, *(path / STATE for path in checkpoints(run))):
         if state.is_file():
             history = read_json(state, {}).get("log_history", [])
+            if not (isinstance(history, list) and all(isinstance(line, dict) for line in history)):
+                raise ValueError(f"{state} is damaged: its log_history is no list of steps")
             return [entry for entry in history if "reward" in entry]
     return []
 
