@@ -9,11 +9,17 @@ one came through. For speed (programs per second) see scripts/benchmarks/sandbox
 import os
 import platform
 
-from command import make_parser
+from command import make_parser, refusals
 
 
 def main() -> None:
     make_parser(__doc__).parse_args()
+    with refusals():
+        check()
+
+
+def check() -> None:
+    """Print what is in force and the result of each probe, and exit."""
     from rewards.sandbox import Sandbox, SandboxError
     from rewards.sandbox.self_test import probe
 

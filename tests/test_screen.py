@@ -1,7 +1,10 @@
 """What a user sees: the lines of steps, and how a process ends on the screen."""
 
+import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -66,3 +69,34 @@ def test_ctrl_c_ends_in_one_line_and_another_exception_in_its_traceback(
     printed = capsys.readouterr()
     assert printed.out.startswith(out) and printed.out.count("\n") == 2 * bool(out)
     assert err in printed.err and bool(printed.err) is bool(err)
+
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+@pytest.mark.parametrize(
+    ("code", "out"),
+    [
+        ("from recipes.common.utils.screen import announce, explain_endings\n"
+         "explain_endings()\nannounce('\u03c0 = 3.14')", "\\u03c0 = 3.14\n"),
+        ("from command import make_parser\nmake_parser('help')\nprint('\u03c0')", "\\u03c0\n"),
+    ],
+)  # fmt: skip
+def test_a_letter_that_the_terminal_does_not_know_is_printed_by_its_number(code, out):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-c", code]
+    ended = subprocess.run(words, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, out)
+
+
+def test_a_pipe_that_its_reader_closes_is_no_error_and_a_full_disk_is_one():
+    code = "from command import refusals\nwith refusals():\n    print('x')\n    raise SystemExit(1)"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full:
+        for output, status, words in ((writer, 0, b""), (full, 2, b"error: [Errno 28]")):
+            ended = subprocess.run(
+                [sys.executable, "-c", code], cwd=SCRIPTS, stdout=output, stderr=subprocess.PIPE
+            )
+            assert ended.returncode == status and ended.stderr.startswith(words)
+    os.close(writer)

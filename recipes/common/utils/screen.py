@@ -65,7 +65,11 @@ def end_soon() -> None:
 
 
 def explain_endings() -> None:
-    """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks."""
+    """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks.
+
+    Letters that the terminal does not know are printed as `\\u03c0`.
+    """
+    sys.stdout.reconfigure(errors="backslashreplace")
 
     def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
         """Print what ends the process, in place of Python's own `sys.excepthook`."""
