@@ -32,16 +32,18 @@ def main() -> None:
 
     evaluated = {}
     with refusals():
+        if options.output and options.output.is_dir():
+            raise ValueError(f"--output {options.output} is a folder; name a file in it")
         recipe = load_recipe(options.config, overrides, rows=False)
         rows, samples = held_out_rows(recipe), recipe.args.recipe.num_eval_samples
         for name in filter(None, (options.model, options.against)):
             trainer = idle_trainer(recipe, name)
             evaluated[name] = evaluate(trainer, rows, recipe.module.metric, samples, name)
+        print(comparison_table(**compare(*evaluated.values())))
+        if samples:
+            print("\n".join(format_pass_at_k(evaluated)))
         if options.output:
             write_rows(options.output, evaluated[name])
-    print(comparison_table(**compare(*evaluated.values())))
-    if samples:
-        print("\n".join(format_pass_at_k(evaluated)))
 
 
 if __name__ == "__main__":

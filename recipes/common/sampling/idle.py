@@ -63,7 +63,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
             processing_class=tokenizer,
             quantization_config=get_quantization_config(own) if isinstance(model, str) else None,
         )
-    except (OSError, TypeError) as error:
+    except (OSError, TypeError, RuntimeError) as error:  # RuntimeError: weights of other shapes
         raise ValueError(f"model {model!r} cannot be loaded: {error}") from error
     make_head_input_contiguous(trainer.model)
     if not own.use_peft:  # PEFT's generate bypasses accelerate's autocast, in a run as well
