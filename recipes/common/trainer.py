@@ -21,19 +21,8 @@ from accelerate.utils import gather
 from transformers import trainer as hf_trainer
 from trl.trainer import grpo_trainer
 
+from recipes.common.training import completion
 from recipes.common.training.advantages import group_spread, openers_of, void_and_gate
-from recipes.common.training.completion import (
-    TURN_KINDS,
-    Rollout,
-    begin_answers,
-    call_tools,
-    complete,
-    opening_of,
-    replaced,
-    small_logits,
-    tokenize_begun,
-    turn_kinds,
-)
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
@@ -223,14 +212,14 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _tokenize_prompts(self, prompts):
         """Tokenize as TRL does; a last message of the assistant is left open."""
-        return tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
+        return completion.tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
 
     def _generate(self, prompts):
         """Generate as TRL does; a completion begins with what its prompt begins of it."""
         with self.phase("generating"):
-            return begin_answers(prompts, super()._generate(prompts))
+            return completion.begin_answers(prompts, super()._generate(prompts))
 
-    _tool_call_loop = call_tools  # TRL's, across the boundary to foreign code
+    _tool_call_loop = completion.call_tools  # TRL's, across the boundary to foreign code
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """The rewards of all ranks, (C, R), from which TRL computes the advantages."""
@@ -248,7 +237,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             around = contained("async", self.state.global_step, completions)
         # TRL calls the guarded rewards and gathers their scores, with NaN for None. It would warn
         # of every batch with a row without a score; the guard warns once.
-        with around, replaced(grpo_trainer, logger=SILENT):
+        with around, completion.replaced(grpo_trainer, logger=SILENT):
             amounts_CR = super()._calculate_rewards(rows, prompts, completions, completion_ids)
         graded = {guard.name: guard.latest for guard in self.guards if guard}
         self._log_turns(completions)
@@ -334,9 +323,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         """Log the share of each kind of turn, such as `turns/failed_call`, if the run has tools."""
         if not self.tools:
             return
-        opening = opening_of(self._tokenizer)
-        turns = Counter(kind for one in completions for kind in turn_kinds(one, opening))
-        for kind in TURN_KINDS if turns else ():
+        opening = completion.opening_of(self._tokenizer)
+        turns = Counter(kind for one in completions for kind in completion.turn_kinds(one, opening))
+        for kind in completion.TURN_KINDS if turns else ():
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 
     def log(self, *args, **kwargs) -> None:
@@ -358,7 +347,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         """
         from recipes.common.utils.run_files import write_manifest
 
-        with replaced(hf_trainer, rotate_checkpoints=lambda **options: None):
+        with completion.replaced(hf_trainer, rotate_checkpoints=lambda **options: None):
             super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()  # each process writes files of its own
         if self.args.should_save:
@@ -379,7 +368,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         """Prepare inputs as TRL does; with shared prompts keep groups together if order is free."""
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
-        with replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
+        with completion.replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
             return super()._prepare_inputs(generation_batch)
 
     def _compute_loss(self, model, inputs):
@@ -403,12 +392,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         return super()._compute_loss(model, inputs | rows) * share
 
     def _get_per_token_logps_and_entropies(self, *args, **kwargs):
-        with small_logits(self.accelerator.device):
+        with completion.small_logits(self.accelerator.device):
             return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
-    def complete(self, rows: list[dict], do_sample: bool = False) -> list[Rollout]:
+    def complete(self, rows: list[dict], do_sample: bool = False) -> list[completion.Rollout]:
         """Complete rows as in training, with tools; do not score or log the completions."""
-        return complete(self, rows, do_sample)
+        return completion.complete(self, rows, do_sample)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate by the callback `Watch` if it has validation rows, else as TRL does.
