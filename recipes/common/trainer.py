@@ -379,7 +379,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         """
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
-        counts_c = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
+        advantages = inputs["advantages"]  # (c,), or (c, T) with step rewards
+        counts_c = advantages.reshape(len(advantages), -1).any(dim=1)
         # TRL gathers clip ratios, so every rank must keep the same number of completions.
         most = max(1, gather(counts_c.sum()).max().item())
         kept = counts_c.int().argsort(descending=True, stable=True)[:most].sort().values

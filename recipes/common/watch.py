@@ -116,6 +116,7 @@ class Watch(TrainerCallback):
         self.complete = functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Record this start; evaluate at step 0, or check that the start at step 0 did."""
         step, is_main = state.global_step, state.is_world_process_zero
         # The first step from here on that `metric_steps` divides.
         self.next_step = math.ceil(step / max(1, self.metric_steps)) * self.metric_steps
@@ -141,6 +142,7 @@ class Watch(TrainerCallback):
             metrics |= self.evaluate_validation()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
+        """Evaluate the validation rows when they are due and the trainer itself never does."""
         due = state.global_step % (state.eval_steps or 1) == 0
         if args.eval_strategy == "no" and (due or state.global_step >= state.max_steps):
             should_log = control.should_log
@@ -296,6 +298,7 @@ class _Report(TrainerCallback):
             files.write_json(self.watched.folder / files.RECORD, self.config())
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
+        """Evaluate the trained model, then write the trainer's log, the summary and the page."""
         watched = self.watched
         watched.after()
         if state.is_world_process_zero:

@@ -160,6 +160,7 @@ class StepLineCallback(TrainerCallback):
             announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
+        """Print what was logged: `logs` of an evaluation, of a step, or of both."""
         if not state.is_world_process_zero or not logs:
             return
         step, curve = f"step {state.global_step}/{state.max_steps}", {}

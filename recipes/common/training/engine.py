@@ -142,6 +142,7 @@ class EngineCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Only now are the model and the optimizer wrapped by the engine."""
         in_force = engine(self.trainer)
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)
