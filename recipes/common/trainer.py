@@ -240,20 +240,18 @@ class GRPOTrainer(trl.GRPOTrainer):
         with around, completion.replaced(grpo_trainer, logger=SILENT):
             amounts_CR = super()._calculate_rewards(rows, prompts, completions, completion_ids)
         graded = {guard.name: guard.latest for guard in self.guards if guard}
+        columns = {
+            **{name: [row[name] for row in rows] for name in rows[0] if name not in NOT_PASSED},
+            "prompts": prompts,
+            "completions": completions,
+            "completion_ids": completion_ids,
+            "trainer_state": self.state,
+            "log_metric": self._log_metric,
+            "log_extra": self._log_completion_extra,
+        }
+        graded_S, steps_Sc = self.steps.grade(self._tokenizer, columns)
+        graded |= graded_S
         self._log_turns(completions)
-        steps_Sc: list[list[list[TokenStep]]] = []
-        if self.steps.guards:
-            columns = {
-                **{name: [row[name] for row in rows] for name in rows[0] if name not in NOT_PASSED},
-                "prompts": prompts,
-                "completions": completions,
-                "completion_ids": completion_ids,
-                "trainer_state": self.state,
-                "log_metric": self._log_metric,
-                "log_extra": self._log_completion_extra,
-            }
-            graded_S, steps_Sc = self.steps.grade(self._tokenizer, columns)
-            graded |= graded_S
 
         outcomes_CA = self._gather_outcomes(graded, len(rows))
         failed_C = torch.isin(outcomes_CA, torch.tensor(FAILURES, device=amounts_CR.device)).any(1)
@@ -262,7 +260,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         self._log_parts(rewards_CR)
         teaches_C = self._log_spread(rewards_CR)
         steps_c: list[list[TokenStep]] = []
-        if self.steps.guards:
+        if self.steps.guards:  # a step counts where its reward applies and no reward failed
             counts_CA = (outcomes_CA != NOT_APPLICABLE) & ~failed_C.unsqueeze(1)
             counts_CS = counts_CA[:, len(self.reward_funcs) :].tolist()
             steps_c = self.steps.normalise(

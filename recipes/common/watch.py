@@ -2,16 +2,10 @@
 
     watch(trainer, rows, metric, validation_rows)  # before trainer.train()
 
-A callback evaluates with functions that TRL 1.9 to 1.16 have. It writes these files to
-`output_dir`: `evaluation/`, `table.txt`, `summary.json` and `report.html`. Every step
-logs the metric of the training completions, and its push: the direction in which their advantages
-move the metric. `train_and_save` of the recipes uses the same callback.
-
+`output_dir` gets `evaluation/`, `table.txt`, `summary.json` and `report.html`. Every step logs the
+metric of the training completions, and its push: the direction in which their advantages move it.
 The training is that of the script without `watch`: the same weights, whatever the metric does.
-`watch` calls no reward of the script itself. A metric that fails is shown once and counted.
-
-Completions are TRL's own, as in training: with its tools, environments and vLLM. The push is not
-logged with `multi_objective_aggregation: normalize_then_sum`.
+`train_and_save` of the recipes uses the same callback.
 """
 
 import functools

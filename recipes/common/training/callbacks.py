@@ -28,9 +28,6 @@ INTERRUPTED = (
 PR_SET_PDEATHSIG = 1  # Linux: choose the signal that a process gets when its parent dies
 
 
-# --- Resume and stop
-
-
 class ResumeCallback(TrainerCallback):
     """Restore the order of the rows, which a checkpoint does not store.
 
@@ -147,9 +144,6 @@ class InterruptCallback(TrainerCallback):
             self.requested = control.should_save = control.should_training_stop = True
 
 
-# --- The screen
-
-
 class StepLineCallback(TrainerCallback):
     """Print a line for each logged step and evaluation."""
 
@@ -213,9 +207,6 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
 def _number(value: Any, digits: int = 2) -> str:
     """Format a number; a dash for None or NaN (a reward with no row in the batch has mean NaN)."""
     return "-" if value is None or math.isnan(float(value)) else f"{float(value):.{digits}f}"
-
-
-# --- Time
 
 
 class Clock(TrainerCallback):

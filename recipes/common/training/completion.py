@@ -153,11 +153,8 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
         return GRPOTrainer._tool_call_loop(trainer, *arguments)
 
 
-# --- Prompts that begin the answer: their last message is the assistant's, and the model goes on
-
-
 def is_begun(prompt: str | list[dict]) -> bool:
-    """Whether the last message of a prompt begins the answer."""
+    """Whether the last message of a prompt begins the answer: the model goes on with it."""
     return not isinstance(prompt, str) and prompt[-1]["role"] == "assistant"
 
 
@@ -197,9 +194,6 @@ def begin_answers(prompts: list, generated: tuple) -> tuple:
         if is_begun(prompt):
             completion[0]["content"] = prompt[-1]["content"] + (completion[0]["content"] or "")
     return generated
-
-
-# --- The turns of a completion with tools
 
 
 def opening_of(tokenizer: Any) -> str | None:

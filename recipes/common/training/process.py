@@ -1,14 +1,8 @@
-r"""Process supervision (DeepSeekMath, section 4.1.3): step rewards give each token an advantage.
+"""Process supervision (DeepSeekMath, section 4.1.3): step rewards give each token an advantage.
 
-The rewards of all steps in a group are normalised together. The advantage of a token is the sum of
-the normalised rewards of the steps that end at or after the token.
-
-Each step reward is normalised separately and then weighted. A weight before normalisation would be
-divided out again, and two constant rewards of different scale would together have spread.
-
-The tokens of a step are found in the text that TRL shows to rewards, `decode(ids,
-skip_special_tokens=True)`: the sampled tokens are used, and the text is not tokenized again. A
-character made of several byte-level tokens belongs to the last of these tokens.
+docs/grpo.md has the formula. Each step reward is normalised separately and then weighted. A weight
+before normalisation would be divided out again, and two constant rewards of different scale would
+together have spread.
 """
 
 import functools
@@ -172,7 +166,8 @@ def tokens_that_hold(
 ) -> list[int]:
     """For each end (as in a slice), return the token index of the last character before the end.
 
-    That is the last token of the shortest prefix that shows the text up to the end.
+    That is the last token of the shortest prefix that shows the text up to the end: a character of
+    several byte-level tokens belongs to the last of them. The text is not tokenized again.
 
     Args:
         ids: the tokens of a completion, special ones included.

@@ -4,10 +4,8 @@ TRL computes a prompt again for each completion of its group. Here each distinct
 goes through the model once and leaves its keys and values in a cache (with gradient in training).
 The completions continue from the cache. The model's output is the same up to rounding.
 
-This does not hold for every model. Its settings are read when the trainer is made; its
-log-probabilities and its generation are tried on a tiny batch at the first call. If one of these
-fails, TRL's own way runs, and a warning gives the reason.
-
+This does not hold for every model: where it does not, TRL's own way runs, and a warning gives the
+reason.
 In shapes: B rows of a batch, U distinct prompts among them, W tokens of a padded prompt.
 """
 
