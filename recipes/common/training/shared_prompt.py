@@ -6,6 +6,7 @@ The completions continue from the cache. The model's output is the same up to ro
 
 This does not hold for every model: where it does not, TRL's own way runs, and a warning gives the
 reason.
+
 In shapes: B rows of a batch, U distinct prompts among them, W tokens of a padded prompt.
 """
 
@@ -24,7 +25,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations import is_deepspeed_zero3_enabled, sdpa_attention
 from trl import GRPOConfig, GRPOTrainer
 
-from recipes.common.training.completion import replaced
+from recipes.common.training.completion import SAMPLING, replaced
 
 SCORED = {"input_ids", "attention_mask", "labels", "fused_lm_head"}  # how TRL asks for a loss
 GENERATED = {"input_ids", "attention_mask", "generation_config"}
@@ -204,7 +205,8 @@ class _SharedPrompts:
         config.update(
             min_new_tokens=2,
             max_new_tokens=2,
-            do_sample=False,
+            do_sample=False,  # nothing is drawn
+            **dict.fromkeys(SAMPLING),
             return_dict_in_generate=True,
             output_logits=True,
         )
