@@ -6,9 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.common.training import engine
 from recipes.common.training.engine import (
-    announce_compiles,
     asked_of_the_launcher,
     check_engine,
     engine_line,
@@ -53,23 +51,3 @@ def test_a_rank_holds_its_part_of_a_sharded_parameter():
     fsdp = SimpleNamespace(numel=lambda: 8, to_local=lambda: SimpleNamespace(numel=lambda: 2))
     zero3 = SimpleNamespace(ds_tensor=SimpleNamespace(numel=lambda: 4), ds_numel=8)
     assert [share_held([of]) for of in (whole, fsdp, zero3)] == [1.0, 0.25, 0.5]
-
-
-def test_a_compile_of_deepspeed_is_announced_and_so_is_the_lock_of_one_that_was_killed(
-    monkeypatch, tmp_path, capsys
-):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(engine.cpp_extension, "load", lambda name, **settings: f"module {name}")
-    announce_compiles()
-
-    def printed():
-        assert engine.cpp_extension.load("cpu_adam", verbose=True) == "module cpu_adam"
-        return capsys.readouterr().out
-
-    assert printed() == "Compiling cpu_adam for DeepSpeed, once on this machine: minutes ...\n"
-    lock = tmp_path / "cpu_adam/lock"
-    lock.touch()
-    assert printed().startswith(f"Waiting for {lock}: another process compiles cpu_adam")
-    lock.unlink()
-    lock.with_name("cpu_adam.so").touch()
-    assert printed() == ""

@@ -20,9 +20,6 @@ from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, command, run
 from transformers import AutoModelForCausalLM
 
-from recipes.common.data.recipe import load_recipe
-from recipes.common.evaluation.evaluate import evaluate, validation_line
-from recipes.common.sampling.idle import idle_trainer
 from recipes.common.utils.run_files import read_json, read_rows, read_validation, why_not_whole
 
 pytestmark = pytest.mark.slow
@@ -227,17 +224,6 @@ def test_two_ranks_that_share_prompts_take_the_first_step_of_plain_trl(trained):
         assert "share_prompts has no effect" not in (shared / PRINTED).read_text()
         assert steps_of(shared)[:1] == steps_of(plain)
         assert gradient_norms(shared)[0] == pytest.approx(gradient_norms(plain)[0], rel=1e-4)
-
-
-def test_two_processes_under_zero_3_evaluate_the_validation_rows_as_one_process_does(
-    trained, model
-):
-    folder = trained("zero3", "lora")
-    words = words_for(CONFIGS / "zero3.yaml", "lora", model, folder)
-    recipe = load_recipe(QUICKSTART, words[words.index("--config") + 2 :])
-    rows, metric = recipe.validation_rows.to_list(), recipe.module.metric
-    evaluated = evaluate(idle_trainer(recipe, str(folder)), rows, metric)
-    assert read_validation(folder)[-1] == validation_line(4, evaluated)
 
 
 @pytest.mark.parametrize(

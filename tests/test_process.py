@@ -135,18 +135,6 @@ def test_each_character_is_found_in_the_token_that_completes_it(tokenizer, text)
     assert found == shortest_prefixes(tokenizer, ids, text)
 
 
-def test_bytes_that_are_not_text_are_found_too(tokenizer, model):
-    # A token is a byte: an emoji of four tokens is held by the fourth.
-    of_bytes = AutoTokenizer.from_pretrained(model)
-    assert tokens_that_hold(of_bytes, of_bytes("a💩b")["input_ids"], "a💩b", [1, 2, 3]) == [0, 4, 5]
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(20):
-        ids = torch.randint(len(tokenizer), (30,), generator=generator).tolist()
-        text = tokenizer.decode(ids, skip_special_tokens=True)
-        found = tokens_that_hold(tokenizer, ids, text, list(range(1, len(text) + 1)))
-        assert found == shortest_prefixes(tokenizer, ids, text)
-
-
 def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
     with pytest.raises(ValueError, match="not what its tokens decode to"):
         tokens_that_hold(tokenizer, tokenizer("called a tool")["input_ids"], "a tool", [1])
@@ -267,17 +255,6 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
         trainer._step += 1
     assert sorted(seen) == sorted([*range(8)] * 2), "each completion is used in two updates"
     assert seen[:8] == seen[8:] and seen[:8] != list(range(8)), "the generation was shuffled, once"
-
-
-@pytest.mark.slow
-def test_an_evaluation_groups_steps_by_its_own_numbers(model, tmp_path):
-    steps = give_steps("step", [[(1, 1.0)], [(1, -1.0)], [(1, 1.0)], [(1, 1.0)]])
-    config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
-    trainer = make_trainer(model, tmp_path, [give("right", [0.0]), steps], ["a", "b"], config)
-    writes(trainer, ["ab"] * 4)
-    logged = trainer.evaluate(trainer.train_dataset)
-    assert logged["eval_frac_groups_without_step_spread"] == 0.5
-    assert logged["eval_step_rewards/step/mean"] == 0.5
 
 
 # The loss

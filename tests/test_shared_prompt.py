@@ -257,7 +257,6 @@ def two_groups() -> dict[str, torch.Tensor]:
     [
         ({}, {}, None),
         ({"gradient_checkpointing": True}, {}, "gradient_checkpointing computes a layer again"),
-        ({}, {"is_encoder_decoder": True}, "encoder"),
         ({}, {"output_router_logits": True}, "router"),
         ({}, {"vision_config": {}}, "images"),
     ],

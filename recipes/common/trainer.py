@@ -8,38 +8,28 @@ Shapes in names: C completions of all ranks (P groups of G), c those of this ran
 completions, S step rewards, A all rewards, T tokens.
 """
 
-import asyncio
-from collections import Counter
+import logging
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import torch
 import trl
 from accelerate.utils import gather
-from trl.extras.profiling import profiling_context, profiling_decorator
+from transformers import trainer as hf_trainer
 from trl.trainer import grpo_trainer
 
+from recipes.common.training import completion
 from recipes.common.training.advantages import group_spread, openers_of, void_and_gate
-from recipes.common.training.completion import (
-    TURN_KINDS,
-    Rollout,
-    begin_answers,
-    call_tools,
-    complete,
-    opening_of,
-    replaced,
-    small_logits,
-    tokenize_begun,
-    turn_kinds,
-)
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
 from rewards.boundary import NOT_PASSED, as_column, contained
-from rewards.contract import Reward, at_once, reward_of
+from rewards.contract import Reward, reward_of
 
+SILENT = logging.Logger("silent", level=logging.CRITICAL)
 NEEDED = "1.16"
 if not trl.__version__.startswith(NEEDED + "."):
     raise ImportError(
@@ -132,14 +122,16 @@ class GRPOTrainer(trl.GRPOTrainer):
             raise ValueError(
                 f"reward_weights has {len(weights)} values for {len(rewards)} rewards."
             )
-        weighted = list(zip(rewards, weights, strict=True))
         outcomes = [reward for reward in rewards if reward.kind != "step"]
-        steps = [reward for reward in rewards if reward.kind == "step"]
         if not outcomes and not environment_factory:
             raise ValueError(
                 "reward_funcs needs a reward that is not of the kind step; one of weight 0 is "
                 "enough."
             )
+        weight_of = {reward.name: weight for reward, weight in zip(rewards, weights, strict=True)}
+        if args.reward_weights:
+            args.reward_weights = [weight_of[reward.name] for reward in outcomes]
+        steps = [reward for reward in rewards if reward.kind == "step"]
         if steps:
             check_loss(
                 args.loss_type, args.importance_sampling_level, args.off_policy_mask_threshold
@@ -149,8 +141,6 @@ class GRPOTrainer(trl.GRPOTrainer):
                 "reward_funcs names a step reward, which cannot be placed among the turns of "
                 "tools: remove it."
             )
-        if args.reward_weights:
-            args.reward_weights = [weight for reward, weight in weighted if reward.kind != "step"]
 
         with vllm_in_training_dtype(self):
             super().__init__(
@@ -174,18 +164,15 @@ class GRPOTrainer(trl.GRPOTrainer):
             kinds = dict.fromkeys(type(pool[0]) for pool in self._environment_pool.values())
             scoring = [kind for kind in kinds if hasattr(kind, "get_reward")]
             self.reward_funcs[len(outcomes) :] = map(run_tools.environment_reward, scoring)
-        limit_s = args.reward_timeout_s
-        self.guards = [  # None for a reward model
-            Guard(reward, limit_s) if isinstance(reward, Reward) else None
-            for reward in self.reward_funcs
-        ]
-        self.reward_funcs = [
-            guard.as_reward() if guard else model
-            for guard, model in zip(self.guards, self.reward_funcs, strict=True)
-        ]
+        self.guards: list[Guard | None] = []  # of each of `reward_funcs`; None for a reward model
+        for number, reward in enumerate(self.reward_funcs):
+            guard = Guard(reward, args.reward_timeout_s) if isinstance(reward, Reward) else None
+            self.guards.append(guard)
+            if guard:
+                self.reward_funcs[number] = guard.as_reward()
         self.steps = StepRewards(
-            [Guard(reward, limit_s) for reward in steps],
-            [weight for reward, weight in weighted if reward.kind == "step"],
+            guards=[Guard(reward, args.reward_timeout_s) for reward in steps],
+            weights=[weight_of[reward.name] for reward in steps],
         )
         if args.share_prompts:
             from recipes.common.training.shared_prompt import share_prompts_of
@@ -201,8 +188,10 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- From a completion to its advantage
 
     def _generate_and_score_completions(self, inputs):
+        """Do as TRL does, add the advantages of the steps, and log what `observe` returns."""
         batch = Batch(inputs)
-        output = super()._generate_and_score_completions(batch)  # calls the next two methods
+        # Calls `_generate` and `_calculate_rewards`.
+        output = super()._generate_and_score_completions(batch)
         scores, advantages_c = batch.scores, output["advantages"]
         if self.args.skips:  # without spread, rounding can leave 1e-4: make it 0
             first = self.accelerator.process_index * len(batch)
@@ -222,16 +211,18 @@ class GRPOTrainer(trl.GRPOTrainer):
         return output
 
     def _tokenize_prompts(self, prompts):
-        return tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
+        """Tokenize as TRL does; a last message of the assistant is left open."""
+        return completion.tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
 
     def _generate(self, prompts):
+        """Generate as TRL does; a completion begins with what its prompt begins of it."""
         with self.phase("generating"):
-            return begin_answers(prompts, super()._generate(prompts))
+            return completion.begin_answers(prompts, super()._generate(prompts))
 
-    _tool_call_loop = call_tools  # TRL's, across the boundary to foreign code
+    _tool_call_loop = completion.call_tools  # TRL's, across the boundary to foreign code
 
-    @profiling_decorator
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        """The rewards of all ranks, (C, R), from which TRL computes the advantages."""
         with self.phase("scoring"):
             inputs.scores = self.score(inputs, prompts, completions, completion_ids_list)
         return inputs.scores.rewards_CR
@@ -240,6 +231,15 @@ class GRPOTrainer(trl.GRPOTrainer):
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
         """Score this rank's completions; gather, void and gate the rewards of all ranks."""
+        # Async rewards run together, on another thread: their caller contains them.
+        around = nullcontext()
+        if any(guard and guard.reward.is_async for guard in self.guards):
+            around = contained("async", self.state.global_step, completions)
+        # TRL calls the guarded rewards and gathers their scores, with NaN for None. It would warn
+        # of every batch with a row without a score; the guard warns once.
+        with around, completion.replaced(grpo_trainer, logger=SILENT):
+            amounts_CR = super()._calculate_rewards(rows, prompts, completions, completion_ids)
+        graded = {guard.name: guard.latest for guard in self.guards if guard}
         columns = {
             **{name: [row[name] for row in rows] for name in rows[0] if name not in NOT_PASSED},
             "prompts": prompts,
@@ -249,13 +249,9 @@ class GRPOTrainer(trl.GRPOTrainer):
             "log_metric": self._log_metric,
             "log_extra": self._log_completion_extra,
         }
-        if self.environments is not None:
-            columns["environments"] = self.environments
-        graded = self._call_rewards(columns)
-        amounts_CR = self._gather_amounts(graded, rows, prompts, completions, completion_ids)
-        self._log_turns(completions)
         graded_S, steps_Sc = self.steps.grade(self._tokenizer, columns)
         graded |= graded_S
+        self._log_turns(completions)
 
         outcomes_CA = self._gather_outcomes(graded, len(rows))
         failed_C = torch.isin(outcomes_CA, torch.tensor(FAILURES, device=amounts_CR.device)).any(1)
@@ -264,7 +260,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         self._log_parts(rewards_CR)
         teaches_C = self._log_spread(rewards_CR)
         steps_c: list[list[TokenStep]] = []
-        if self.steps.guards:
+        if self.steps.guards:  # a step counts where its reward applies and no reward failed
             counts_CA = (outcomes_CA != NOT_APPLICABLE) & ~failed_C.unsqueeze(1)
             counts_CS = counts_CA[:, len(self.reward_funcs) :].tolist()
             steps_c = self.steps.normalise(
@@ -272,52 +268,16 @@ class GRPOTrainer(trl.GRPOTrainer):
             )
         return Scores(completions, graded, rewards_CR, teaches_C, steps_c)
 
-    def _call_rewards(self, columns: dict[str, Any]) -> dict[str, Graded]:
-        """Call every completion reward that is not a model; run async rewards concurrently."""
-
-        async def grade(guard: Guard) -> Graded:
-            with profiling_context(self, guard.name):
-                return await guard.grade(**columns)
-
-        async def grade_together(guards: list[Guard]) -> list[Graded]:
-            return await asyncio.gather(*map(grade, guards))
-
-        guards = [guard for guard in self.guards if guard]
-        graded = {
-            guard.name: at_once(grade(guard)) for guard in guards if not guard.reward.is_async
-        }
-        async_guards = [guard for guard in guards if guard.reward.is_async]
-        if async_guards:
-            together = grade_together(async_guards)
-            with contained("async", self.state.global_step, columns["completions"]):
-                results = asyncio.run_coroutine_threadsafe(together, self.async_loop).result()
-            graded |= zip([guard.name for guard in async_guards], results, strict=True)
-        return graded
-
-    def _gather_amounts(
-        self, graded: dict[str, Graded], rows: list[dict], *arguments_of_trl
-    ) -> torch.Tensor:
-        """The raw rewards of all ranks, of shape (C, R), with NaN for None."""
-        device = self.accelerator.device
-        amounts_cR = torch.zeros(len(rows), len(self.guards), device=device)
-        for r, guard in enumerate(self.guards):
-            if guard:
-                amounts_c = [torch.nan if x is None else x for x in graded[guard.name].amounts]
-                amounts_cR[:, r] = torch.tensor(amounts_c, dtype=torch.float32, device=device)
-        amounts_CR = gather(amounts_cR)
-        models = [r for r, guard in enumerate(self.guards) if guard is None]
-        if models:  # TRL tokenizes for reward models, calls them and gathers
-            lists = ("reward_funcs", "reward_func_names", "reward_processing_classes")
-            of_models = {name: [getattr(self, name)[r] for r in models] for name in lists}
-            with replaced(self, **of_models):
-                amounts_CR[:, models] = super()._calculate_rewards(rows, *arguments_of_trl)
-        return amounts_CR
-
     def _group_size(self) -> int:
+        """How many completions a prompt has, in training or in an evaluation of TRL."""
         return self.num_generations if self.model.training else self.num_generations_eval
 
     def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
-        """Gather the outcomes of all ranks, (C, A); log their rates; too many failures raise."""
+        """The outcome codes of all ranks, (C, A), with the step rewards last; GRADED of a model.
+
+        `graded` has the results of this rank's `completions` by the name of the reward. Logs the
+        rates of each reward. Raises `RewardErrors` on all ranks if one failed too often.
+        """
         guards_A = [*self.guards, *self.steps.guards]
         own_Ac = [
             graded[guard.name].outcomes if guard else [GRADED] * completions for guard in guards_A
@@ -325,11 +285,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         local_cA = torch.tensor(own_Ac, device=self.accelerator.device).T.contiguous()
         outcomes_CA = gather(local_cA)
         for guard, outcomes_C in zip(guards_A, outcomes_CA.T.tolist(), strict=True):
-            if guard is None:
-                continue
-            rates = guard.count(outcomes_C, self.args.max_reward_error_rate)
-            for rate, share in rates.items():
-                self._log_metric(f"{rate}/{guard.name}", share)
+            if guard is not None:
+                rates = guard.count(outcomes_C, self.args.max_reward_error_rate)
+                for rate, share in rates.items():
+                    self._log_metric(f"{rate}/{guard.name}", share)
         return outcomes_CA
 
     # --- What is logged of a generation
@@ -356,38 +315,48 @@ class GRPOTrainer(trl.GRPOTrainer):
     def _log_advantages(self, means_c: torch.Tensor) -> None:
         """Replace the advantages that TRL has just logged by `means_c`, gathered from all ranks."""
         logged, means_C = self._logs["advantages"], gather(means_c).tolist()
-        earlier = list(logged)[: -len(means_C)]
-        logged.clear()
-        logged.extend([*earlier, *means_C])
+        _refill(logged, [*list(logged)[: -len(means_C)], *means_C])
 
     def _log_turns(self, completions: list) -> None:
-        """Log the share of each kind of turn, if the run has tools."""
+        """Log the share of each kind of turn, such as `turns/failed_call`, if the run has tools."""
         if not self.tools:
             return
-        opening = opening_of(self._tokenizer)
-        turns = Counter(kind for one in completions for kind in turn_kinds(one, opening))
-        for kind in TURN_KINDS if turns else ():
+        opening = completion.opening_of(self._tokenizer)
+        turns = Counter(kind for one in completions for kind in completion.turn_kinds(one, opening))
+        for kind in completion.TURN_KINDS if turns else ():
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 
     def log(self, *args, **kwargs) -> None:
         """Log as TRL does; first give each column of its table one type over all ranks."""
         if self.args.log_completions:
-            from recipes.common.training.tools import loggable
+            from recipes.common.training.tools import as_texts
 
-            shown = [*self._logs["extra"].values(), self._logs["completion"]]
-            for column in shown:
-                values = list(column)
-                column.clear()
-                column.extend(map(loggable, values) if column is shown[-1] else as_column(values))
+            for column in self._logs["extra"].values():
+                _refill(column, as_column(list(column)))
+            _refill(self._logs["completion"], list(map(as_texts, self._logs["completion"])))
         super().log(*args, **kwargs)
 
     # --- The update, and evaluation
 
     def _save_checkpoint(self, model, trial):
-        from recipes.common.training.checkpoint import manifest_at_the_end
+        """Save a checkpoint with a manifest as its last file, and then delete the oldest ones.
 
-        with manifest_at_the_end(self, trial):
+        A kill at any time leaves a whole checkpoint; a resume can tell which one is.
+        """
+        from recipes.common.utils.run_files import write_manifest
+
+        with completion.replaced(hf_trainer, rotate_checkpoints=lambda **options: None):
             super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()  # each process writes files of its own
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial))
+            write_manifest(folder / f"checkpoint-{self.state.global_step}")
+            hf_trainer.rotate_checkpoints(
+                output_dir=str(folder),
+                save_total_limit=self.args.save_total_limit,
+                best_model_checkpoint=self.state.best_model_checkpoint,
+                use_mtime=True,
+            )
 
     def training_step(self, *args, **kwargs):
         with self.phase("updating"):
@@ -397,14 +366,19 @@ class GRPOTrainer(trl.GRPOTrainer):
         """Prepare inputs as TRL does; with shared prompts keep groups together if order is free."""
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
-        with replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
+        with completion.replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
             return super()._prepare_inputs(generation_batch)
 
     def _compute_loss(self, model, inputs):
-        """TRL's loss; `skip_zero_advantages` leaves out completions whose advantage is 0."""
+        """TRL's loss; `skip_zero_advantages` leaves out completions whose advantage is 0.
+
+        Such a completion adds nothing to the gradient. A loss that is divided by the number of its
+        completions is scaled by the share that is left.
+        """
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
-        counts_c = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
+        advantages = inputs["advantages"]  # (c,), or (c, T) with step rewards
+        counts_c = advantages.reshape(len(advantages), -1).any(dim=1)
         # TRL gathers clip ratios, so every rank must keep the same number of completions.
         most = max(1, gather(counts_c.sum()).max().item())
         kept = counts_c.int().argsort(descending=True, stable=True)[:most].sort().values
@@ -416,14 +390,13 @@ class GRPOTrainer(trl.GRPOTrainer):
         share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts_c)
         return super()._compute_loss(model, inputs | rows) * share
 
-    @profiling_decorator
     def _get_per_token_logps_and_entropies(self, *args, **kwargs):
-        with small_logits(self.accelerator.device):
+        with completion.small_logits(self.accelerator.device):
             return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
-    def complete(self, rows: list[dict], do_sample: bool = False) -> list[Rollout]:
+    def complete(self, rows: list[dict], do_sample: bool = False) -> list[completion.Rollout]:
         """Complete rows as in training, with tools; do not score or log the completions."""
-        return complete(self, rows, do_sample)
+        return completion.complete(self, rows, do_sample)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate by the callback `Watch` if it has validation rows, else as TRL does.
@@ -441,9 +414,17 @@ class GRPOTrainer(trl.GRPOTrainer):
 
 def _numbered(rewards: list) -> list[Reward]:
     """Number rewards that share a name (`a`, `a_2`), so that their logs stay separate."""
-    numbered, seen = [], Counter()
+    numbered: dict[str, Reward] = {}
     for reward in map(reward_of, rewards):
-        seen[reward.name] += 1
-        count = seen[reward.name]
-        numbered.append(replace(reward, name=f"{reward.name}_{count}") if count > 1 else reward)
-    return numbered
+        name, count = reward.name, 1
+        while name in numbered:
+            count += 1
+            name = f"{reward.name}_{count}"
+        numbered[name] = replace(reward, name=name)
+    return list(numbered.values())
+
+
+def _refill(column: deque, values: list) -> None:
+    """Replace all values of a column of TRL's table of completions."""
+    column.clear()
+    column.extend(values)

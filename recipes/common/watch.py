@@ -2,16 +2,10 @@
 
     watch(trainer, rows, metric, validation_rows)  # before trainer.train()
 
-A callback evaluates with functions that TRL 1.9 to 1.16 have. It writes these files to
-`output_dir`: `evaluation/`, `table.txt`, `summary.json` and `report.html`. Every step
-logs the metric of the training completions, and its push: the direction in which their advantages
-move the metric. `train_and_save` of the recipes uses the same callback.
-
+`output_dir` gets `evaluation/`, `table.txt`, `summary.json` and `report.html`. Every step logs the
+metric of the training completions, and its push: the direction in which their advantages move it.
 The training is that of the script without `watch`: the same weights, whatever the metric does.
-`watch` calls no reward of the script itself. A metric that fails is shown once and counted.
-
-Completions are TRL's own, as in training: with its tools, environments and vLLM. The push is not
-logged with `multi_objective_aggregation: normalize_then_sum`.
+`train_and_save` of the recipes uses the same callback.
 """
 
 import functools
@@ -40,6 +34,7 @@ from recipes.common.training.completion import complete
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
+from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.tables import in_words
 from rewards import reward_of
@@ -63,8 +58,8 @@ def watch(
     """
     args = trainer.args
     for name, of in (("rows", rows), ("validation_rows", validation_rows)):
-        row = next(iter(of), None) if of is not None else None
-        if row is not None and not (isinstance(row, dict) and "prompt" in row):
+        row = next(iter(of or ()), {"prompt": ""})
+        if not isinstance(row, dict) or "prompt" not in row:
             raise ValueError(
                 f"{name} begins with {row!r:.80}; allowed: mappings with `prompt` and the other "
                 "columns of the training rows. Pass them as your script prepares those."
@@ -93,7 +88,8 @@ class Watch(TrainerCallback):
 
     Validation rows are evaluated before training, and whenever the trainer evaluates; with
     `eval_strategy: no`, every `eval_steps` steps. The caller calls `after` when training is over,
-    and `observe` for each generation.
+    and `observe` for each generation. `samples` is how many completions of each held-out row are
+    drawn besides the greedy one. The metric is applied every `metric_steps` steps (0: never).
     """
 
     def __init__(
@@ -114,6 +110,7 @@ class Watch(TrainerCallback):
         self.complete = functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Record this start; evaluate at step 0, or check that the start at step 0 did."""
         step, is_main = state.global_step, state.is_world_process_zero
         # The first step from here on that `metric_steps` divides.
         self.next_step = math.ceil(step / max(1, self.metric_steps)) * self.metric_steps
@@ -139,6 +136,7 @@ class Watch(TrainerCallback):
             metrics |= self.evaluate_validation()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
+        """Evaluate the validation rows when they are due and the trainer itself never does."""
         due = state.global_step % (state.eval_steps or 1) == 0
         if args.eval_strategy == "no" and (due or state.global_step >= state.max_steps):
             should_log = control.should_log
@@ -228,7 +226,7 @@ class Watch(TrainerCallback):
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
         """Warn once if the reward rises while it pushes an independent metric down."""
         metrics = [key.partition("/")[2] for key in logs or () if key.startswith("metrics/")]
-        for name in independent_metrics(metrics) if state.is_world_process_zero else ():
+        for name in independent_metrics(metrics):
             high = logs.get(f"push/{name}_high")
             if name in self.warned or high is None or high >= 0.0:
                 continue
@@ -237,13 +235,12 @@ class Watch(TrainerCallback):
             first, latest = rewards[:FEWEST_STEPS], rewards[-FEWEST_STEPS:]
             if len(latest) == FEWEST_STEPS and fmean(latest) > fmean(first):
                 self.warned.add(name)
-                print(
+                announce(
                     f"warning: the reward rises and pulls {in_words(name)} down: push/{name} is "
                     f"between {logs[f'push/{name}_low']:+.3f} and {high:+.3f} over the last steps "
                     "(95 %, all looks of the run allowed for). What it pays for is not what is "
                     "asked for: read the latest completions, and try the cheat test, "
-                    "scripts/audit_rewards.py.",
-                    flush=True,
+                    "scripts/audit_rewards.py."
                 )
 
 
@@ -265,16 +262,20 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
 
 
 def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, count: int) -> list | None:
-    """Compute the advantages of this rank's `count` completions from the rewards of all ranks.
+    """The advantages of this rank's `count` completions, from the rewards of all ranks.
 
-    None with `normalize_then_sum`, where an advantage does not follow from the total reward.
+    `rewards_CR` has a row for each completion and a column for each reward; NaN: no reward. None
+    with `normalize_then_sum`, where an advantage does not follow from the total reward.
     """
     args = trainer.args
     if args.multi_objective_aggregation != "sum_then_normalize":
         return None
     totals_C = (rewards_CR * trainer.reward_weights.to(rewards_CR.device)).nansum(dim=1)
-    totals_C[rewards_CR.isnan().all(dim=1)] = torch.nan  # nansum gives 0 where no reward scored
-    totals = [None if math.isnan(total) else total for total in totals_C.tolist()]
+    is_scored_C = ~rewards_CR.isnan().all(dim=1)
+    totals = [
+        total if is_scored else None
+        for total, is_scored in zip(totals_C.tolist(), is_scored_C.tolist(), strict=True)
+    ]
     advantages = advantages_of(totals, args.num_generations, args.scale_rewards)
     first = trainer.accelerator.process_index * count
     return advantages[first : first + count]
@@ -291,6 +292,7 @@ class _Report(TrainerCallback):
             files.write_json(self.watched.folder / files.RECORD, self.config())
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
+        """Evaluate the trained model, then write the trainer's log, the summary and the page."""
         watched = self.watched
         watched.after()
         if state.is_world_process_zero:
@@ -299,6 +301,7 @@ class _Report(TrainerCallback):
             write_record(watched.trainer, watched.folder, summary)
 
     def config(self) -> dict[str, Any]:
+        """The settings for run_config.json, without secrets."""
         trainer = self.watched.trainer
         return {
             "recipe": Path(sys.argv[0]).name,

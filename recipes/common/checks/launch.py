@@ -19,7 +19,7 @@ from recipes.common.limits import check_generation
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.callbacks import generation_period
-from recipes.common.training.engine import announce_compiles, asked_engine, check_engine, world_size
+from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.tools import tools_of
 from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors
@@ -86,7 +86,6 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
     if asked_engine().startswith("ZeRO"):
         if problems:
             return None, None
-        announce_compiles()
     elif world_size() > 1:
         announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
     # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.

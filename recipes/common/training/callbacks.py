@@ -21,6 +21,12 @@ from recipes.common.utils.run_files import MINUTES, read_json, write_json
 from recipes.common.utils.screen import announce
 from recipes.common.utils.tables import in_words, percent
 
+INTERRUPTED = (
+    b"\nInterrupted: a checkpoint is saved at the end of this generation. "
+    b"Ctrl-C again to quit at once.\n"
+)
+PR_SET_PDEATHSIG = 1  # Linux: choose the signal that a process gets when its parent dies
+
 
 class ResumeCallback(TrainerCallback):
     """Restore the order of the rows, which a checkpoint does not store.
@@ -30,6 +36,7 @@ class ResumeCallback(TrainerCallback):
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Shuffle once for each epoch that is over, to bring the generator to where it was."""
         loader = kwargs["train_dataloader"]
         batches = loader.batch_sampler
         while hasattr(batches, "batch_sampler"):  # accelerate's shards, one for each process
@@ -65,16 +72,8 @@ class StopEarlyCallback(EarlyStoppingCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
         super().on_evaluate(args, state, control, **kwargs)
-        if control.should_training_stop and state.is_world_process_zero:
-            where = f"after step {state.global_step} of {state.max_steps}"
-            print(f"Stopping early, {where}.", flush=True)
-
-
-INTERRUPTED = (
-    b"\nInterrupted: a checkpoint is saved at the end of this generation. "
-    b"Ctrl-C again to quit at once.\n"
-)
-PR_SET_PDEATHSIG = 1  # Linux: choose the signal that a process gets when its parent dies
+        if control.should_training_stop:
+            announce(f"Stopping early, after step {state.global_step} of {state.max_steps}.")
 
 
 def generation_period(
@@ -123,6 +122,7 @@ class InterruptCallback(TrainerCallback):
         self.replaced.clear()
 
     def _on_signal(self, number: int, frame: Any) -> None:
+        """Note the first signal; a later SIGINT, from `GRACE_S` on, ends the process."""
         now = time.monotonic()
         if self.signalled_at is None:
             self.signalled_at = now
@@ -132,6 +132,7 @@ class InterruptCallback(TrainerCallback):
             raise KeyboardInterrupt
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
+        """At the end of a generation, save and stop if any rank was signalled."""
         period = generation_period(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
         )
@@ -153,17 +154,16 @@ class StepLineCallback(TrainerCallback):
             announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
+        """Print what was logged: `logs` of an evaluation, of a step, or of both."""
         if not state.is_world_process_zero or not logs:
             return
-        step = f"step {state.global_step}/{state.max_steps}"
-        values = {
-            name.removeprefix("validation/"): value
-            for name, value in logs.items()
-            if name.startswith("validation/")
-        }
-        if values:
-            length = f"length {_number(values.pop('mean_length'), 0)}"
-            shares = [f"{in_words(name)} {100 * value:.1f} %" for name, value in values.items()]
+        step, curve = f"step {state.global_step}/{state.max_steps}", {}
+        for name, value in logs.items():
+            if name.startswith("validation/"):
+                curve[name.removeprefix("validation/")] = value
+        if curve:
+            length = f"length {_number(curve.pop('mean_length'), 0)}"
+            shares = [f"{in_words(name)} {100 * value:.1f} %" for name, value in curve.items()]
             print(f"{step}  validation: {'  '.join([*shares, length])}", flush=True)
         if "reward" in logs:
             print("  ".join([step, *_step_parts(logs)]) + self._left(state), flush=True)
@@ -176,7 +176,7 @@ class StepLineCallback(TrainerCallback):
 
 
 def _step_parts(logs: dict[str, Any]) -> list[str]:
-    """The parts of a step's line: `["reward 0.50 = ...", ..., "length 28", "2.1 s"]`."""
+    """The parts of a step's line: `["reward 0.50 = right 0.50", ..., "length 28", "2.1 s"]`."""
     summands, metrics = [], []
     for key, value in logs.items():
         kind, _, name = key.partition("/")
@@ -187,13 +187,16 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
             with_pull = "" if pull is None else f" (pull {pull:+.2f})"
             metrics.append(f"{in_words(name)} {percent(value, 0)}{with_pull}")
     equation = f" = {' + '.join(summands)}" if summands else ""
-    parts = [f"reward {_number(logs['reward'])}{equation}", *metrics]
-    parts.append(f"length {_number(logs.get('completions/mean_length'), 0)}")
-    parts.append(f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}")
-    without = logs.get("groups/without_spread", 0.0)
-    verified = logs.get("groups/verifier_spread")
-    by_verifier = "" if verified is None else f" (by correctness {percent(verified, 0)})"
-    parts.append(f"groups that teach {percent(1 - without, 0)}{by_verifier}")
+    teaching = f"groups that teach {percent(1 - logs.get('groups/without_spread', 0.0), 0)}"
+    if (verified := logs.get("groups/verifier_spread")) is not None:
+        teaching += f" (by correctness {percent(verified, 0)})"
+    parts = [
+        f"reward {_number(logs['reward'])}{equation}",
+        *metrics,
+        f"length {_number(logs.get('completions/mean_length'), 0)}",
+        f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}",
+        teaching,
+    ]
     if voided := logs.get("completions/voided"):
         parts.append(f"left out {percent(voided, 0)}")
     if "kl" in logs:
@@ -221,6 +224,7 @@ class Clock(TrainerCallback):
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time of the block to the seconds of `phase`, but for phases inside it."""
         started = time.perf_counter()
         self._inside.append(0.0)
         try:
@@ -236,6 +240,7 @@ class Clock(TrainerCallback):
             self.before, self.seconds = 0.0, Counter()
 
     def minutes(self) -> float:
+        """The minutes of this start and of all earlier ones."""
         return self.before + (time.monotonic() - self.started) / 60
 
     def on_save(self, args, state, control, **kwargs) -> None:

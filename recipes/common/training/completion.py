@@ -90,13 +90,13 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
     """
     generate = trainer._generate
 
-    def stop(prompts: list) -> None:
+    def generate_and_leave(prompts: list) -> None:
         raise _Generated(generate(prompts))
 
     # TRL before 1.16 knows the end token of the tokenizer alone.
     ends = getattr(trainer, "eos_token_ids", [trainer._tokenizer.eos_token_id])
     settings = {
-        "_generate": stop,
+        "_generate": generate_and_leave,
         "phase": contextlib.nullcontext,  # our trainer's timer, for training
         "num_generations_eval": 1,
         "generation_kwargs": None,
@@ -109,11 +109,8 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
         config = generation_config(trainer, ends, do_sample)
         decoding = replaced(trainer, generation_config=config)
     # TRL gathers the lengths of all ranks only for its log: skip that.
-    with (
-        replaced(trainer, **settings),
-        replaced(trainer.accelerator, gather=lambda own: own),
-        decoding,
-    ):
+    without_gather = replaced(trainer.accelerator, gather=lambda own: own)
+    with replaced(trainer, **settings), without_gather, decoding:
         try:
             trainer._generate_and_score_completions(rows)
         except _Generated as generated:
@@ -122,7 +119,7 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
     opening = opening_of(trainer._tokenizer)
     rollouts = []
     for place, (completion, ids) in enumerate(zip(completions, all_ids, strict=True)):
-        tokens = sum(masks[place]) if masks else len(ids)
+        tokens = sum(masks[place]) if masks else len(ids)  # the mask leaves out tools' answers
         truncated = ids[-1] not in (*ends, trainer._tokenizer.pad_token_id)
         rollout = Rollout(completion, ids, tokens, truncated)
         if trainer.tools:
@@ -150,7 +147,7 @@ def call_tools(trainer: GRPOTrainer, *arguments: Any) -> Any:
 
     contained_tools = [
         {name: contain(name, tool) for name, tool in tools.items()}
-        for tools in trainer._sync_tool_dicts
+        for tools in trainer._sync_tool_dicts  # one for each completion
     ]
     with replaced(trainer, _sync_tool_dicts=contained_tools):
         return GRPOTrainer._tool_call_loop(trainer, *arguments)
@@ -164,7 +161,8 @@ def is_begun(prompt: str | list[dict]) -> bool:
 def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
     """What TRL's `_tokenize_prompts` returns, where a prompt begins the answer; else None.
 
-    The message that begins it stays open. A batch may hold other prompts as well.
+    The message that begins it stays open. A batch may hold other prompts as well. Raises ValueError
+    with step rewards or tools, which know nothing of such a beginning.
     """
     if not any(map(is_begun, prompts)):
         return None
@@ -174,12 +172,12 @@ def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
         )
     ids = []
     for prompt in prompts:
-        opening = {"continue_final_message" if is_begun(prompt) else "add_generation_prompt": True}
+        opening = "continue_final_message" if is_begun(prompt) else "add_generation_prompt"
         tokenized = trainer.processing_class.apply_chat_template(
             conversation=prompt,
             chat_template=trainer.chat_template,
             return_dict=True,
-            **opening,
+            **{opening: True},
             **trainer.chat_template_kwargs,
         )
         ids.append(tokenized["input_ids"])

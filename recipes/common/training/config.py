@@ -75,10 +75,13 @@ class GRPOConfig(trl.GRPOConfig):
 
     @property
     def skips(self) -> bool:
-        """Whether to skip completions of advantage 0: if set, and if the loss stays the same."""
-        more = self.beta or self.uses_entropy
+        """Whether to skip completions of advantage 0: if set, and if the loss stays the same.
+
+        It does not with a term that every completion adds to, or advantages centred over the batch.
+        """
+        counts_all = self.beta or self.uses_entropy or self.loss_type not in SKIPPABLE
         by_group = self.multi_objective_aggregation == "sum_then_normalize"
-        return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
+        return bool(self.skip_zero_advantages and by_group and not counts_all)
 
     @property
     def order_matters(self) -> bool:

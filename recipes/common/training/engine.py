@@ -11,18 +11,14 @@ Not covered: accelerate's own default file, and launchers other than `accelerate
 import os
 from collections.abc import Iterable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import DistributedType
 from accelerate.utils import parse_flag_from_env
 from torch.distributed import distributed_c10d
-from torch.utils import cpp_extension
 from transformers import TrainerCallback
 from trl import GRPOTrainer
-
-from recipes.common.utils.screen import announce
 
 
 def world_size() -> int:
@@ -34,7 +30,10 @@ def world_size() -> int:
 
 
 def asked_of_the_launcher() -> dict[str, Any]:
-    """The engine requested from `accelerate launch`, as far as its variables tell."""
+    """The engine requested from `accelerate launch`, as far as its variables tell.
+
+    Example: `{"world_size": 2, "distributed_type": "DEEPSPEED", "zero_stage": 3}`
+    """
     asked: dict[str, Any] = {"world_size": world_size()}
     if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         asked["distributed_type"] = DistributedType.DEEPSPEED.value
@@ -47,25 +46,18 @@ def asked_of_the_launcher() -> dict[str, Any]:
     return asked
 
 
-def announce_compiles() -> None:
-    """From now on, say on the screen when torch compiles a part of DeepSpeed, or waits for a lock.
+def asked_engine() -> str:
+    """The name of the engine that the launcher was asked for."""
+    devices = {
+        "optimizer": os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none"),
+        "parameters": os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none"),
+    }
+    return engine_name({**asked_of_the_launcher(), "offload": _offloaded(devices)})
 
-    A killed build leaves its lock, and torch waits for ever until the file is gone.
-    """
-    load = cpp_extension.load
 
-    def load_and_say(name: str, *args, **kwargs):
-        folder = Path(cpp_extension._get_build_directory(name, False))
-        if (lock := folder / "lock").exists():
-            announce(
-                f"Waiting for {lock}: another process compiles {name} for DeepSpeed, or was killed "
-                "while it did. If none does, delete the file."
-            )
-        elif not any(folder.glob("*.so")):
-            announce(f"Compiling {name} for DeepSpeed, once on this machine: minutes ...")
-        return load(name, *args, **kwargs)
-
-    cpp_extension.load = load_and_say
+def _offloaded(devices: dict[str, str]) -> str | None:
+    """What is offloaded: `_offloaded({"optimizer": "cpu", "parameters": "none"}) == "optimizer"`"""
+    return " and ".join(name for name, device in devices.items() if device != "none") or None
 
 
 def engine_name(engine: dict[str, Any]) -> str:
@@ -79,27 +71,16 @@ def engine_name(engine: dict[str, Any]) -> str:
     return "DDP" if engine["world_size"] > 1 else "one process"
 
 
-def asked_engine() -> str:
-    """The name of the engine that the launcher was asked for."""
-    offload = _offloaded(
-        os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none"),
-        os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none"),
-    )
-    return engine_name({**asked_of_the_launcher(), "offload": offload})
-
-
-def _offloaded(optimizer_device: str, parameter_device: str) -> str | None:
-    devices = {"optimizer": optimizer_device, "parameters": parameter_device}
-    return " and ".join(name for name, device in devices.items() if device != "none") or None
-
-
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
     """The engine in use, read from the trainer; DeepSpeed's settings are read from its engine."""
     accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
     if deepspeed:
-        configs = (deepspeed.zero_offload_optimizer(), deepspeed.zero_offload_param())
-        devices = [getattr(config, "device", "none") for config in configs]
-        offload = _offloaded(*(getattr(device, "value", device) for device in devices))
+        configs = {
+            "optimizer": deepspeed.zero_offload_optimizer(),
+            "parameters": deepspeed.zero_offload_param(),
+        }
+        devices = {name: getattr(config, "device", "none") for name, config in configs.items()}
+        offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return {
         "distributed_type": str(accelerator.distributed_type.value),
@@ -128,7 +109,10 @@ def share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
 
 
 def check_engine(in_force: dict[str, Any]) -> None:
-    """Raise ValueError that lists each difference from the requested engine."""
+    """Raise ValueError that lists each difference from the requested engine.
+
+    `in_force` has some or all of the entries of `engine()`; only these are compared.
+    """
     wrong = [
         f"{name}: asked for {value}, in force is {in_force[name]}"
         for name, value in asked_of_the_launcher().items()
@@ -158,6 +142,7 @@ class EngineCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Only now are the model and the optimizer wrapped by the engine."""
         in_force = engine(self.trainer)
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)

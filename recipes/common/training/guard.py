@@ -4,8 +4,7 @@ If the reward itself fails (an exception, a gold answer that cannot be read, a d
 reward that exceeds its limit), the score is None and the outcome says why. The trainer counts and
 voids such rows. If the completion causes the failure, the reward scores the completion as wrong.
 
-Not covered: an async reward that blocks the event loop in C code that holds the interpreter. The
-traceback of a hang shows the innermost 100 frames by file and function, the reward's among them.
+Not covered: an async reward that blocks the event loop in C code that holds the interpreter.
 """
 
 import asyncio
@@ -17,6 +16,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +25,9 @@ from recipes.common.utils.secrets import hide_secrets
 from rewards.boundary import Answer, ask, describe, exits_end
 from rewards.contract import Reward, arguments_of_rows, at_once
 
+# The outcome of a row, as a number, so that ranks can gather it.
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
+# The word before the colon that a reward logs as the outcome of a row, such as "error: KeyError".
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
 FAILURES = (ERROR, UNPARSED)  # the reward failed, not the completion: the trainer voids the row
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
@@ -41,7 +43,7 @@ class RewardErrors(RuntimeError):
 
 @dataclass
 class Graded:
-    """The result of a reward call: for each completion the score and an outcome code."""
+    """A reward's result for each completion: the score (None: no score) and an outcome code."""
 
     amounts: list
     outcomes: list[int]
@@ -52,15 +54,17 @@ class Guard:
 
     def __init__(self, reward: Reward, timeout_s: float):
         self.reward, self.name, self.timeout_s = reward, reward.name, timeout_s
+        self.latest = Graded([], [])  # the result of the last call of `as_reward()`
         self.first_failure: str | None = None
-        self.columns: dict[str, None] = {}  # every column that the reward has logged
+        self.logged_columns: dict[str, None] = {}  # every column logged so far, as an ordered set
         self.recent: deque[tuple[int, int]] = deque()  # (failed, scored) rows by generation
 
     def as_reward(self) -> Reward:
-        """A guarded reward for callers that need only the scores, such as an evaluation."""
+        """A reward of the same scores for TRL and evaluations; `latest` keeps the whole result."""
 
         async def call_async(**columns: Any) -> list:
-            return (await self.grade(**columns)).amounts
+            self.latest = await self.grade(**columns)
+            return self.latest.amounts
 
         def call(**columns: Any) -> list:
             return at_once(call_async(**columns))
@@ -68,65 +72,69 @@ class Guard:
         return replace(self.reward, call=call_async if self.reward.is_async else call, tasks=None)
 
     async def grade(self, **columns: Any) -> Graded:
-        """Grade all rows in one call; if the call fails, row by row until the time limit.
+        """Grade all rows in one call; if that fails, each row in a call of its own.
 
-        For a reward that is not async nothing is awaited, so `at_once(guard.grade(...))` works. An
-        async reward runs in a `contained` block of the caller.
+        `columns` are the arguments that TRL gives a reward, with one value for each row. Awaits
+        nothing unless the reward is async: its caller contains it (`rewards.boundary`).
         """
         deadline = time.monotonic() + self.timeout_s
         count = len(columns["completions"])
         answer, error = await self._ask(columns)
         errors = [error] * count
         if error is not None and count > 1:
-            answers = [Answer([None])] * count
+            answer = Answer([None] * count)
             for row in range(count):
-                if time.monotonic() < deadline:
-                    answers[row], errors[row] = await self._ask(arguments_of_rows(columns, [row]))
-            answer = _join_answers(answers)
-        outcomes = [
-            outcome if error is None else hide_secrets(f"error: {describe(error)}")
-            for outcome, error in zip(answer.outcomes(self.reward), errors, strict=True)
-        ]
+                if time.monotonic() >= deadline:
+                    break  # the other rows keep the exception of the call
+                of_row, errors[row] = await self._ask(arguments_of_rows(columns, [row]))
+                answer.scores[row] = of_row.scores[0]
+                answer.metrics += of_row.metrics
+                for name, values in of_row.columns.items():
+                    answer.columns.setdefault(name, [None] * count)[row] = values[0]
+
+        outcomes = answer.outcomes(self.reward)
+        for row, error in enumerate(errors):
+            if error is not None:
+                outcomes[row] = hide_secrets(f"error: {describe(error)}")
         tasks = columns.get("task") or [None] * count
-        codes = [
-            self._choose_code(score, outcome, task)
-            for score, outcome, task in zip(answer.scores, outcomes, tasks, strict=True)
-        ]
-        self._report_first(codes, outcomes, columns, errors)
-        # Log every earlier column again, or TRL would show the values of an older batch.
-        self.columns |= dict.fromkeys(answer.columns)
-        if columns.get("log_extra"):
-            for name in self.columns:
-                columns["log_extra"](name, answer.columns.get(name, [None] * count))
-        if columns.get("log_metric"):
-            for name, value in answer.metrics:
-                columns["log_metric"](name, value)
+        rows = zip(answer.scores, outcomes, tasks, strict=True)
+        codes = [self._code_of(amount, outcome, task) for amount, outcome, task in rows]
+        self._log(answer, columns)
+        failed = [row for row, code in enumerate(codes) if code in FAILURES]
+        if failed and self.first_failure is None:
+            self.first_failure = outcomes[failed[0]] or "it returned None"
+            self._warn(columns, failed[0], errors[failed[0]])
         return Graded(answer.scores, codes)
 
     async def _ask(self, columns: dict[str, Any]) -> tuple[Answer, BaseException | None]:
         """Call the reward once; return its answer, and the exception if the call failed.
 
-        What a failed call logs is dropped, also if it logs after its time limit. Secrets in logged
-        texts are hidden: a server's error message may repeat the API key that it got.
+        What a failed call logs is dropped. Secrets in logged texts are hidden: a server's error
+        message may repeat the API key that it got.
         """
         try:
-            answer = await ask(self.reward, columns, self._call)
+            answer = await ask(self.reward, columns, self._call_within_limit)
         except Exception as error:
             return Answer([None] * len(columns["completions"])), error
         for name, values in answer.columns.items():
             answer.columns[name] = [hide_secrets(v) if isinstance(v, str) else v for v in values]
         return answer, None
 
-    async def _call(self, **columns: Any) -> list:
+    async def _call_within_limit(self, **columns: Any) -> list:
         """Call the reward; at its time limit an async call fails, any other ends the process."""
         if not self.reward.is_async:
             with _process_ends_after(self.timeout_s):
                 return self.reward(**columns)
+
+        async def call() -> list:
+            with exits_end():  # inside the task: an exit that leaves a task stops the event loop
+                return await self.reward(**columns)
+
         watchdog = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.name])
         watchdog.daemon = True
         watchdog.start()
         try:
-            task = asyncio.ensure_future(self._await_reward(columns))
+            task = asyncio.ensure_future(call())
             # Not wait_for: it waits until the task has handled its cancellation.
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
         finally:
@@ -137,15 +145,11 @@ class Guard:
             raise TimeoutError(f"no answer after {self.timeout_s:g} s")
         return task.result()
 
-    async def _await_reward(self, columns: dict[str, Any]) -> list:
-        with exits_end():  # inside the task: an exit that leaves a task stops the event loop
-            return await self.reward(**columns)
+    def _code_of(self, amount: Any, outcome: str | None, task: str | None) -> int:
+        """The outcome code of a row, from its score and the outcome that the reward logged for it.
 
-    def _choose_code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
-        """Choose the code of a row by the outcome that the reward logged for it.
-
-        Without a logged outcome, None from a verifier is UNPARSED. None from a step reward is
-        always ERROR or UNPARSED, because only these two void a row.
+        Without a logged outcome, None from a verifier is UNPARSED, and NOT_APPLICABLE from others.
+        None from a step reward is always ERROR or UNPARSED, because only these two void a row.
         """
         if task is not None and not self.reward.scores(task):
             return NOT_APPLICABLE
@@ -156,16 +160,24 @@ class Guard:
             return code
         return UNPARSED if self.reward.kind == "verifier" else NOT_APPLICABLE
 
-    def _report_first(
-        self, codes: list[int], outcomes: list[str | None], columns: dict, errors: list
-    ) -> None:
+    def _log(self, answer: Answer, columns: dict[str, Any]) -> None:
+        """Pass on what the reward logged to TRL's `log_extra` and `log_metric`, if given.
+
+        A column that the reward logged only earlier is logged again, as None: TRL would show the
+        values of the older batch.
+        """
+        self.logged_columns |= dict.fromkeys(answer.columns)
+        if log_extra := columns.get("log_extra"):
+            for name in self.logged_columns:
+                log_extra(name, answer.columns.get(name, [None] * len(answer.scores)))
+        if log_metric := columns.get("log_metric"):
+            for name, value in answer.metrics:
+                log_metric(name, value)
+
+    def _warn(self, columns: dict[str, Any], row: int, error: BaseException | None) -> None:
         """Log the first failure with its row; later failures are only counted."""
-        row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
-        if row is None or self.first_failure is not None:
-            return
-        self.first_failure = outcomes[row] or "it returned None"
         shown = {name: of[row] for name, of in columns.items() if isinstance(of, list) and of}
-        trace = "".join(traceback.format_exception(errors[row])) if errors[row] else ""
+        trace = "".join(traceback.format_exception(error)) if error else ""
         logger.warning(
             f"reward {self.name!r} could not grade a row ({self.first_failure}). Such rows "
             f"are counted in errors/{self.name} and unparsed/{self.name} and teach "
@@ -173,11 +185,14 @@ class Guard:
         )
 
     def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
-        """Return each of `RATES` as a share of the scored rows in a generation of all ranks.
+        """The rates of a generation as shares of its scored rows: `{"errors": 0.25, ...}`.
+
+        `outcomes_C` has the outcome code of each completion of all ranks.
 
         Raises:
-            RewardErrors: more of the last rows failed than `limit` or the reward's own
-                `max_error_rate` allows.
+            RewardErrors: more of the last `ERROR_WINDOW` rows failed than `limit` or the reward's
+                own `max_error_rate` allows (a share). Before there are that many, the share is
+                taken of that many all the same: a few early failures do not stop a run.
         """
         scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
         self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
@@ -187,8 +202,6 @@ class Guard:
         failed = sum(failures for failures, _ in self.recent)
         rows = sum(rows for _, rows in self.recent)
         rate = min(limit, self.reward.max_error_rate)
-        # With fewer than 1000 rows so far, the rate is still taken of 1000: a few early failures do
-        # not stop the run.
         if failed > rate * max(rows, ERROR_WINDOW):
             raise RewardErrors(
                 f"reward {self.name!r} could not score {failed} of its last {rows} rows (at "
@@ -202,18 +215,6 @@ class Guard:
         return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
 
 
-def _join_answers(answers: list[Answer]) -> Answer:
-    """Join the answers of calls with one row each into the answer of one call."""
-    names = dict.fromkeys(name for answer in answers for name in answer.columns)
-    return Answer(
-        scores=[answer.scores[0] for answer in answers],
-        columns={
-            name: [answer.columns.get(name, [None])[0] for answer in answers] for name in names
-        },
-        metrics=[metric for answer in answers for metric in answer.metrics],
-    )
-
-
 def _end_process(name: str) -> None:
     """End the process: the async reward blocks the event loop, so its limit has no effect."""
     sys.__stderr__.write(f"async reward {name!r} blocks the event loop beyond its limit:\n")
@@ -222,7 +223,7 @@ def _end_process(name: str) -> None:
 
 
 @contextmanager
-def _process_ends_after(seconds: float):
+def _process_ends_after(seconds: float) -> Iterator[None]:
     """After `seconds`, end the process: nothing else stops code that holds the interpreter."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:

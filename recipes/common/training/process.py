@@ -1,14 +1,8 @@
-r"""Process supervision (DeepSeekMath, section 4.1.3): step rewards give each token an advantage.
+"""Process supervision (DeepSeekMath, section 4.1.3): step rewards give each token an advantage.
 
-The rewards of all steps in a group are normalised together. The advantage of a token is the sum of
-the normalised rewards of the steps that end at or after the token.
-
-Each step reward is normalised separately and then weighted. A weight before normalisation would be
-divided out again, and two constant rewards of different scale would together have spread.
-
-The tokens of a step are found in the text that TRL shows to rewards, `decode(ids,
-skip_special_tokens=True)`: the sampled tokens are used, and the text is not tokenized again. A
-character made of several byte-level tokens belongs to the last of these tokens.
+docs/grpo.md has the formula. Each step reward is normalised separately and then weighted. A weight
+before normalisation would be divided out again, and two constant rewards of different scale would
+together have spread.
 """
 
 import functools
@@ -81,7 +75,10 @@ def token_advantages(steps: list[list[TokenStep]], tokens: int) -> torch.Tensor:
 
 @dataclass
 class StepRewards:
-    """The S step rewards of a run; trainer.py explains the shapes in names."""
+    """The S step rewards of a run.
+
+    In names: C completions of all ranks (groups one after another), c those of this rank.
+    """
 
     guards: list[Guard]
     weights: list[float]
@@ -89,8 +86,9 @@ class StepRewards:
     def grade(
         self, tokenizer: PreTrainedTokenizerBase, columns: dict[str, Any]
     ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
-        """Call each step reward, log the steps, and find the last token of each step.
+        """Call each step reward with TRL's arguments, `columns`, and find the token of each step.
 
+        Returns the results by the name of the reward, and for each reward and completion its steps.
         If the tokens of a completion do not decode to its text, its steps are dropped and its
         outcome becomes an error.
         """
@@ -130,19 +128,19 @@ class StepRewards:
         Args:
             steps_Sc: for each step reward, the steps of each completion of this rank.
             counts_CS: for each completion of all ranks, whether each step reward counts for it.
+            log: takes the name and the value of what to log.
 
         Returns:
             For each completion of this rank its steps with normalised rewards.
         """
         weighted_c: list[list[TokenStep]] = [[] for _ in steps_Sc[0]]
         first = PartialState().process_index * len(weighted_c)  # of this rank's completions
-        has_spread_P = [False] * (len(counts_CS) // num_generations)
+        groups = range(0, len(counts_CS), num_generations)
+        with_spread = set()  # the groups in which one of the step rewards differs
         for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
             rewards_C = gather_object([[step.reward for step in steps] for steps in steps_Sc[s]])
             counts_C = [counts_S[s] for counts_S in counts_CS]
-            for c, counts in enumerate(counts_C):
-                if not counts:
-                    rewards_C[c] = []
+            rewards_C = [rewards_C[c] if counts else [] for c, counts in enumerate(counts_C)]
             normalised_C = normalise(rewards_C, num_generations, scale_rewards)
             for c, weighted in enumerate(weighted_c):
                 # A completion that does not count has steps, and no rewards.
@@ -151,10 +149,10 @@ class StepRewards:
             rewards = pool(rewards_C)
             log(f"step_rewards/{guard.name}/mean", fmean(rewards) if rewards else math.nan)
             log(f"steps/{guard.name}/count", len(rewards) / max(1, sum(counts_C)))
-            for group in range(len(has_spread_P)):
-                start = group * num_generations
-                has_spread_P[group] |= has_spread(pool(rewards_C[start : start + num_generations]))
-        log("frac_groups_without_step_spread", 1 - sum(has_spread_P) / len(has_spread_P))
+            for start in groups:
+                if has_spread(pool(rewards_C[start : start + num_generations])):
+                    with_spread.add(start)
+        log("frac_groups_without_step_spread", 1 - len(with_spread) / len(groups))
         return weighted_c
 
 
@@ -168,8 +166,8 @@ def tokens_that_hold(
 ) -> list[int]:
     """For each end (as in a slice), return the token index of the last character before the end.
 
-    That is the last token of the shortest prefix that shows the text up to the end. A binary search
-    finds the prefix.
+    That is the last token of the shortest prefix that shows the text up to the end: a character of
+    several byte-level tokens belongs to the last of them. The text is not tokenized again.
 
     Args:
         ids: the tokens of a completion, special ones included.
@@ -194,9 +192,8 @@ def tokens_that_hold(
             "tokens in it: step rewards go with the plain text alone, not with tool calls or a "
             "tokenizer's response_schema."
         )
-
-    def token_of(end: int) -> int:
-        prefixes = range(1, len(ids) + 1)
-        return bisect_left(prefixes, True, key=lambda count: text_of(count).startswith(text[:end]))
-
-    return [token_of(end) for end in ends]
+    prefixes = range(1, len(ids) + 1)
+    return [
+        bisect_left(prefixes, True, key=lambda count: text_of(count).startswith(text[:end]))
+        for end in ends
+    ]

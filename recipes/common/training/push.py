@@ -75,7 +75,8 @@ def figures(
 ) -> dict[str, float]:
     """The values to log for a generation: `metrics/<name>`, and with advantages `push/<name>`.
 
-    The running interval, `push/<name>_low` and `_high`, also uses the earlier pushes in `log`.
+    The running interval, `push/<name>_low` and `_high`, also uses the earlier pushes in `log`, the
+    entries of a trainer's log. It holds for `looks` of a run together.
     """
     logged = {}
     for name in metric_names(outcomes):
@@ -85,12 +86,8 @@ def figures(
     for name, value in pushes(outcomes, advantages, group).items():
         key = f"push/{name}"
         logged[key] = value
-        before = [entry[key] for entry in log if is_number(entry.get(key))]
-        if interval := running_interval([*before, value], looks):
+        earlier = [entry.get(key) for entry in log]  # a number, None or NaN
+        history = [past for past in earlier if past is not None and math.isfinite(past)]
+        if interval := running_interval([*history, value], looks):
             logged[f"{key}_low"], logged[f"{key}_high"] = interval
     return logged
-
-
-def is_number(value: object) -> bool:
-    """Whether a logged value is a number; None, NaN and infinity are not."""
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -4,19 +4,18 @@ TRL computes a prompt again for each completion of its group. Here each distinct
 goes through the model once and leaves its keys and values in a cache (with gradient in training).
 The completions continue from the cache. The model's output is the same up to rounding.
 
-This does not hold for every model, so each model is tried: its settings, cache and rotary embedding
-when the trainer is made, its log-probabilities and its generation on a tiny batch at the first
-call. If one of these fails, TRL's own way runs, and a warning gives the reason.
+This does not hold for every model: where it does not, TRL's own way runs, and a warning gives the
+reason.
 
 In shapes: B rows of a batch, U distinct prompts among them, W tokens of a padded prompt.
 """
 
+import copy
 import functools
 import inspect
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from accelerate.utils import gather_object, is_peft_model
@@ -26,13 +25,13 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations import is_deepspeed_zero3_enabled, sdpa_attention
 from trl import GRPOConfig, GRPOTrainer
 
-from recipes.common.training.completion import replaced
+from recipes.common.training.completion import SAMPLING, replaced
 
 SCORED = {"input_ids", "attention_mask", "labels", "fused_lm_head"}  # how TRL asks for a loss
 GENERATED = {"input_ids", "attention_mask", "generation_config"}
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1", "label_mask")
 WORTH_SHARING = 16  # tokens of a common beginning; a shorter one costs more calls than it saves
-FAR = 2**24  # a position after the last of every model
+ROTATED_BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings in which a later token counts
 
 
 def share_prompts_of(trainer: GRPOTrainer) -> None:
@@ -54,13 +53,11 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
 def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str | None:
     """Return the reason why this model cannot share prompts with these settings; None if it can.
 
-    Reads the configuration and tries the rotary embedding, but does not call the model.
+    Reads the configuration; the first calls of the model try the rest.
     """
     config = model.config
     if args.gradient_checkpointing:
         return "gradient_checkpointing computes a layer again, without the cache of the prompt"
-    if config.is_encoder_decoder:
-        return "the model reads its prompt with an encoder"
     if getattr(config, "vision_config", None) is not None:
         return "the model sees images"
     if getattr(config.get_text_config(), "output_router_logits", False):
@@ -68,35 +65,15 @@ def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str 
     kinds = {type(layer).__name__ for layer in DynamicCache(config=config).layers}
     if kinds != {DynamicLayer.__name__}:
         return f"the model's cache is not a plain one ({', '.join(sorted(kinds))})"
-    try:
-        depends_on_length = _rotation_depends_on_length(model)
-    except Exception as error:  # another kind of module, which may do anything
-        return f"its rotary embedding cannot be tried ({type(error).__name__}: {error})"
-    if depends_on_length:
+    rotary = str(getattr(config.get_text_config(), "rope_parameters", None))
+    if any(kind in rotary for kind in ROTATED_BY_LENGTH):
         return (
             "its rotary embedding depends on the number of tokens in a call, so a prompt alone "
             "has other keys than a prompt with its completion"
         )
+    if not type(config).__module__.startswith("transformers."):
+        return "its code is not part of transformers, so its rotary embedding may be of any kind"
     return None
-
-
-def _rotation_depends_on_length(model: PreTrainedModel) -> bool:
-    """Whether a later token changes how the tokens before it are rotated (dynamic scaling)."""
-    states = torch.zeros(1, device=model.device)  # gives the device and dtype of the result
-    positions = torch.tensor([[0, 1, 2, 3, FAR]], device=model.device)
-    for module in model.modules():
-        buffers = [name for name, _ in module.named_buffers(recurse=False)]
-        if not any(name.endswith("inv_freq") for name in buffers):
-            continue
-        arguments: list[dict[str, Any]] = [{}]
-        if "layer_type" in inspect.signature(module.forward).parameters:
-            arguments = [{"layer_type": kind} for kind in set(model.config.layer_types)]
-        for more in arguments:
-            cosines_far, _ = module(states, positions, **more)
-            cosines, _ = module(states, positions[:, :4], **more)  # also undoes what FAR changed
-            if not torch.allclose(cosines, cosines_far[:, :4]):
-                return True
-    return False
 
 
 def share_prompts(
@@ -104,8 +81,8 @@ def share_prompts(
 ) -> None:
     """Patch `model` (with TRL's fused LM head) to compute shared prompts of a batch only once.
 
-    `forward` changes only for TRL's log-probabilities, and `generate` only for one sequence for
-    each row. Every other call runs as before. The first call of either tries on a tiny batch
+    `forward` changes only for TRL's log-probabilities, and `generate` only for a batch of more than
+    one token a row. Every other call runs as before. The first call of either tries on a tiny batch
     whether the result stays the same; a warning says if not, and it stays plain.
 
     Args:
@@ -121,7 +98,8 @@ def share_prompts(
         arguments = {name: value for name, value in kwargs.items() if value is not None}
         if args or not arguments.keys() >= SCORED:
             return shared.plain_forward(*args, **kwargs)
-        if not shared.is_same_update(arguments):
+        others = arguments.keys() - SCORED
+        if not shared.is_same("the update", others, shared.why_update_differs):
             return shared.plain_forward(**kwargs)
         return shared.score(**arguments)
 
@@ -132,7 +110,9 @@ def share_prompts(
         is_plain = bool(args) or not arguments.keys() >= GENERATED
         if is_plain or arguments["input_ids"].shape[1] == 1:  # one token leaves nothing to share
             return shared.plain_generate(*args, **kwargs)
-        if not shared.is_same_generation(arguments):
+        others = arguments.keys() - GENERATED
+        trial = functools.partial(shared.why_generation_differs, arguments["generation_config"])
+        if not shared.is_same("generation", others, trial):
             return shared.plain_generate(**kwargs)
         return shared.generate(**arguments)
 
@@ -153,38 +133,24 @@ class _SharedPrompts:
 
     # --- Trials: is the result the same?
 
-    def is_same_update(self, arguments: dict[str, Any]) -> bool:
-        if others := sorted(arguments.keys() - SCORED):  # of a later TRL
-            return self._refuse("the update", f"the model is called with {', '.join(others)}, too")
-        return self._is_same("the update", self._why_update_differs)
+    def is_same(self, part: str, others: set[str], trial: Callable[[], str | None]) -> bool:
+        """Whether sharing leaves the result of a part ("the update", "generation") as it is.
 
-    def is_same_generation(self, arguments: dict[str, Any]) -> bool:
-        config: GenerationConfig = arguments["generation_config"]
-        if others := sorted(arguments.keys() - GENERATED):
-            return self._refuse("generation", f"the model is called with {', '.join(others)}, too")
-        if (config.num_beams or 1) * (config.num_return_sequences or 1) > 1:
-            return self._refuse("generation", "num_beams or num_return_sequences is more than 1")
-        if config.use_cache is False or config.cache_implementation is not None:
-            reason = "use_cache is false, or cache_implementation is set"
-            return self._refuse("generation", reason)
-        trial = functools.partial(self._why_generation_differs, config.use_cache)
-        return self._is_same("generation", trial)
-
-    def _is_same(self, part: str, trial: Callable[[], str | None]) -> bool:
-        """Whether the trial of this part, made at its first call, found no difference."""
-        if part not in self.tried:
+        The first call makes the trial, which returns a reason if it does not. `others` are
+        arguments that sharing does not know, such as those of a later TRL. Warns once with the
+        reason.
+        """
+        reason = f"the model is called with {', '.join(sorted(others))}, too" if others else None
+        if reason is None and part not in self.tried:
             reasons = [self._try(trial)]
             # The processes of such an engine must call the model equally often.
             reasons = gather_object(reasons) if self.partitioned else reasons
             self.tried[part] = next(filter(None, reasons), None)
-        return self.tried[part] is None or self._refuse(part, self.tried[part])
-
-    def _refuse(self, part: str, reason: str) -> bool:
-        """Return False, after a warning the first time."""
-        if part not in self.warned:
+        reason = reason or self.tried[part]
+        if reason is not None and part not in self.warned:
             self.warned.add(part)
-            warnings.warn(f"share_prompts has no effect on {part}: {reason}.", stacklevel=5)
-        return False
+            warnings.warn(f"share_prompts has no effect on {part}: {reason}.", stacklevel=4)
+        return reason is None
 
     def _try(self, trial: Callable[[], str | None]) -> str | None:
         """The reason that the trial returns, or its exception; without gradient and dropout."""
@@ -217,7 +183,8 @@ class _SharedPrompts:
         mask[2, :3] = 0
         return {"input_ids": ids, "attention_mask": mask}
 
-    def _why_update_differs(self) -> str | None:
+    def why_update_differs(self) -> str | None:
+        """A reason if the log-probabilities of the last four tokens change; None if they do not."""
         batch = self._trial_batch()
         labels = batch["input_ids"].clone()
         labels[:, :-4] = -100
@@ -232,14 +199,14 @@ class _SharedPrompts:
         other = log_probs(self.plain_forward, of_another_prompt)
         return self._why_apart(plain, shared, plain - other)
 
-    def _why_generation_differs(self, use_cache: bool | None) -> str | None:
-        config = GenerationConfig(
+    def why_generation_differs(self, config: GenerationConfig) -> str | None:
+        """A reason if two greedy tokens with the settings of a run get other log-probabilities."""
+        config = copy.deepcopy(config)
+        config.update(
             min_new_tokens=2,
             max_new_tokens=2,
-            do_sample=False,
-            num_beams=1,
-            use_cache=use_cache,
-            pad_token_id=0,
+            do_sample=False,  # nothing is drawn
+            **dict.fromkeys(SAMPLING),
             return_dict_in_generate=True,
             output_logits=True,
         )
@@ -305,9 +272,7 @@ class _SharedPrompts:
         """What `generate` returns for (B, W) inputs; all but a prompt's last token is cached."""
         cache = self._cache_of_prompts(input_ids[:, :-1], attention_mask[:, :-1])
         # Other limits of `generate` can only make the completion shorter.
-        new_tokens = generation_config.max_new_tokens
-        if new_tokens is None:
-            new_tokens = generation_config.max_length - input_ids.shape[1]
+        new_tokens = generation_config.max_new_tokens or generation_config.max_length
         cache.layers = [_RoomyLayer(layer, new_tokens) for layer in cache.layers]
         arguments = {
             "input_ids": input_ids,

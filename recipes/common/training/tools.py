@@ -1,4 +1,4 @@
-"""Load the tools and environments that TRL calls, set the chat template, wrap `get_reward`.
+"""Load the tools and environments that TRL calls, set the chat template, guard `get_reward`.
 
 A tool is a function that the model may call. An environment, one for each completion, has
 `reset(**row)`, whose text is added to the prompt; its other public methods are tools, and
@@ -16,10 +16,10 @@ from typing import Any
 
 from recipes.common.training.completion import load_tokenizer
 from rewards.boundary import as_text, describe, starting
-from rewards.contract import AsyncReward, Reward, answer_of, at_once, reward_of
+from rewards.contract import Reward, answer_of, at_once, reward_of
 from rewards.loading import find_object
 
-DECLARATIONS = ("kind", "full", "farmable", "max_error_rate", "tasks")
+DECLARATIONS = ("kind", "full", "farmable", "max_error_rate", "tasks")  # of an environment's class
 NOT_TOOLS = ("reset", "get_reward")
 TEMPLATE = "recipes/calculator/chat_template.jinja"
 
@@ -36,6 +36,7 @@ def load_environment(spec: str | None) -> Callable | None:
 
 @functools.cache  # a second import of a file would make a second, different class
 def _load(setting: str, spec: str) -> Callable:
+    """Load what a setting names; ValueError, which begins with the setting, if it cannot be."""
     if ":" not in spec:
         raise ValueError(f"{setting} {spec!r}: give path/to/file.py:name or package.module:name.")
     try:
@@ -46,20 +47,21 @@ def _load(setting: str, spec: str) -> Callable:
 
 def takes_environments(reward: Reward) -> bool:
     """Whether a reward needs a rollout: it has a parameter `environments`."""
-    reward = reward_of(reward)
     return not reward.is_model and "environments" in inspect.signature(reward.call).parameters
 
 
 def tools_of(training: dict[str, Any]) -> list[Callable]:
     """All functions that the model may call, methods of the environment included.
 
+    `training` has the settings `tools` and `environment_factory`, as in a YAML.
+
     Raises:
         ValueError: something cannot be loaded, or the environment cannot be made.
     """
     tools, spec = load_tools(training["tools"]), training["environment_factory"]
-    factory = load_environment(spec)
-    if factory is None:
+    if spec is None:
         return tools
+    factory = load_environment(spec)
     try:
         with starting(f"environment {spec!r}"):
             environment = factory()
@@ -68,9 +70,10 @@ def tools_of(training: dict[str, Any]) -> list[Callable]:
             f"environment {spec!r} cannot be made: "
             f"{describe(error)}. It is called without arguments."
         ) from error
-    methods = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    names = [name for name, _ in methods if name not in NOT_TOOLS and not name.startswith("_")]
-    return tools + [getattr(environment, name) for name in names]
+    for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction):
+        if name not in NOT_TOOLS and not name.startswith("_"):
+            tools.append(getattr(environment, name))
+    return tools
 
 
 # --- The chat template
@@ -79,15 +82,16 @@ def tools_of(training: dict[str, Any]) -> list[Callable]:
 def processor_of(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
     """The tokenizer of a run, with its chat template and a parser for tool calls.
 
-    Without a template or tools the argument is returned; TRL loads the tokenizer if it is None.
+    `processing_class` and `model` are arguments of TRL's trainer, `args` its configuration. Without
+    a template or tools `processing_class` is returned; TRL loads the tokenizer if it is None.
     """
     template = args.chat_template_path
     if template is None and not has_tools:
         return processing_class
     if processing_class is None:
-        is_name = isinstance(model, str)
-        name = model if is_name else model.config._name_or_path
-        revision = (args.model_init_kwargs or {}).get("revision") if is_name else None
+        name, revision = model, (args.model_init_kwargs or {}).get("revision")
+        if not isinstance(model, str):
+            name, revision = model.config._name_or_path, None
         processing_class = load_tokenizer(name, revision, args.trust_remote_code, template)
     elif template is not None:
         processing_class.chat_template = Path(template).read_text(encoding="utf-8")
@@ -123,67 +127,73 @@ def check_tool_template(tokenizer: Any) -> None:
         )
 
 
-def loggable(completion: str | list[dict]) -> str | list[dict]:
-    """Return the completion with every value of its messages as text, but for the list of calls.
+# --- TRL's table of completions, a parquet file, in which a column has one type
 
-    TRL's table of completions is a parquet file, whose columns have one type. A model may call a
-    tool once with a number and once with a mapping, and a tool may answer with a list.
+
+def as_texts(completion: str | list[dict]) -> str | list[dict]:
+    """The completion with every value of its messages as a text, but for the list of tool calls.
+
+    A model may call a tool once with a number and once with a mapping; a tool may answer anything.
+    What is already so is returned unchanged.
     """
-
-    def call_as_text(call: Any) -> dict:
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict):  # TRL answers such a call with an error
-            function = {"name": "unknown", "arguments": call}
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            with contextlib.suppress(ValueError):  # text that was written here at an earlier log
-                arguments = json.loads(arguments)
-        if not isinstance(arguments, dict):  # TRL prints the names and values of a mapping
-            arguments = {"arguments": arguments}
-        text = json.dumps(arguments, default=as_text)
-        return {"function": {"name": as_text(function.get("name")), "arguments": text}}
-
-    def message_as_text(message: dict) -> dict:
+    if isinstance(completion, str):
+        return completion
+    messages = []
+    for message in completion:
         texts = {name: value and as_text(value) for name, value in message.items()}
         if calls := message.get("tool_calls"):
-            texts["tool_calls"] = [call_as_text(call) for call in calls]
-        return texts
+            texts["tool_calls"] = [call_as_texts(call) for call in calls]
+        messages.append(texts)
+    return messages
 
-    return completion if isinstance(completion, str) else list(map(message_as_text, completion))
+
+def call_as_texts(call: Any) -> dict[str, dict[str, str]]:
+    """A tool call as TRL prints it: the arguments are the JSON text of a mapping.
+
+    Example: a call of `add` with `{"a": 1}` becomes `{"function": {"name": "add", "arguments":
+    '{"a": 1}'}}`. What a model wrote in place of a call or a mapping becomes an argument.
+    """
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        function = {"name": "unknown", "arguments": call}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):
+            arguments = json.loads(arguments)
+    if not isinstance(arguments, dict):
+        arguments = {"arguments": arguments}
+    text = json.dumps(arguments, default=as_text)
+    return {"function": {"name": as_text(function.get("name")), "arguments": text}}
 
 
 # --- The reward of an environment
 
 
 def environment_reward(environment: type) -> Reward:
-    """Return a reward that calls `get_reward()` of the environment of each completion.
+    """A reward that calls `get_reward()` of each completion's environment; async if that is.
 
-    The class attributes declare what a reward declares (`DECLARATIONS`). An exception is an error
-    of that row. A completion with another environment class is "not applicable". If `get_reward`
-    is async, the reward is async, too, and runs on the event loop of the tools.
+    It declares what the class declares (`DECLARATIONS`). A completion whose environment is of
+    another class is "not applicable", a score of None is "unparsed".
     """
-    name, is_async = environment.__name__, inspect.iscoroutinefunction(environment.get_reward)
 
-    async def score(own: Any) -> tuple[float | None, str]:
-        if type(own) is not environment:
-            return None, "not applicable"
-        try:
-            amount = await answer_of(own.get_reward)
-        except Exception as error:
-            return None, f"error: {type(error).__name__}: {error}"
-        return amount, "unparsed" if amount is None else "graded"
+    async def get_rewards(environments: list, log_extra: Callable, **columns: Any) -> list:
+        amounts, outcomes = [], []
+        for own in environments:
+            is_mine = type(own) is environment
+            amount = await answer_of(own.get_reward) if is_mine else None
+            unscored = "unparsed" if is_mine else "not applicable"
+            amounts.append(amount)
+            outcomes.append(unscored if amount is None else "graded")
+        log_extra(f"outcome/{environment.__name__}", outcomes)
+        return amounts
 
-    async def awaited(environments: list, log_extra: Callable, **columns: Any) -> list:
-        scored = [await score(own) for own in environments]
-        log_extra(f"outcome/{name}", [outcome for _, outcome in scored])
-        return [amount for amount, _ in scored]
+    def get_rewards_at_once(**columns: Any) -> list:
+        return at_once(get_rewards(**columns))
 
-    def call(**columns: Any) -> list:
-        return at_once(awaited(**columns))
-
-    return (AsyncReward if is_async else Reward)(
-        call=awaited if is_async else call,
-        name=name,
-        is_async=is_async,
-        **{key: getattr(environment, key) for key in DECLARATIONS if hasattr(environment, key)},
-    )
+    is_async = inspect.iscoroutinefunction(environment.get_reward)
+    reward = get_rewards if is_async else get_rewards_at_once
+    reward.__name__ = environment.__name__
+    for name in DECLARATIONS:
+        if hasattr(environment, name):
+            setattr(reward, name, getattr(environment, name))
+    return reward_of(reward)

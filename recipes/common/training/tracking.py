@@ -1,10 +1,8 @@
 """Send W&B the settings, the results before and after training, and the report page.
 
 transformers' callbacks start the run (`report_to: wandb`) and log the curves; TRL logs the table
-`completions` of the latest step; the report page has the completions of every logged step. This
-module adds to the W&B run on the main process, and continues the W&B run when training resumes.
-W&B's own variables work as usual: `WANDB_RUN_GROUP` puts several seeds into one group,
-`WANDB_MODE=offline` needs no account.
+`completions` of the latest step. W&B's own variables work as usual: `WANDB_RUN_GROUP` puts several
+seeds into one group, `WANDB_MODE=offline` needs no account.
 
 A failure here prints a warning and does not end the run: the run folder has the same results.
 """
@@ -52,7 +50,7 @@ class TrackingCallback(TrainerCallback):
 
 
 def track_result(args: TrainingArguments, summary: dict[str, Any], page: Path) -> None:
-    """Write the results before and after training to the summary of the W&B run.
+    """Write `SUMMARIZED` of summary.json to the summary of the W&B run, and upload the page.
 
     The report page becomes an artifact of type `report`.
     """
@@ -68,7 +66,7 @@ def track_result(args: TrainingArguments, summary: dict[str, Any], page: Path) -
 def _tracked(args: TrainingArguments, failure: str) -> Iterator[Any]:
     """Yield the W&B run of this process, or None if the run does not report to W&B.
 
-    An exception inside is printed: a failed upload must not end hours of training.
+    An exception inside is printed after `failure`: an upload must not end hours of training.
     """
     try:
         yield wandb.run if "wandb" in (args.report_to or []) else None
