@@ -122,19 +122,15 @@ def load_questions(
     train, test = args.dataset_train_split, args.dataset_test_split
     if list(splits) == ["train"] and test == "test":  # a single split is for training
         test = None
-
-    def items_of(split: str) -> list[Item]:
-        if split not in splits:
-            raise ValueError(
-                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set "
-                f"dataset_{'train' if split == train else 'test'}_split; with test null one row in "
-                f"{ONE_IN} is held out."
-            )
-        return usable_items(source, splits[split], columns, check, args.max_bad_rows)
-
-    items = items_of(train)
+    if absent := [name for name in (train, test) if name is not None and name not in splits]:
+        raise ValueError(
+            f"{source} has no split {absent[0]!r} (it has: {', '.join(splits)}): set "
+            f"dataset_{'train' if absent[0] == train else 'test'}_split; with test null one row in "
+            f"{ONE_IN} is held out."
+        )
+    items = usable_items(source, splits[train], columns, check, args.max_bad_rows)
     if test is not None:
-        held_out = items_of(test)
+        held_out = usable_items(source, splits[test], columns, check, args.max_bad_rows)
     else:
         sides = {True: [], False: []}
         for item in items:
@@ -168,7 +164,11 @@ def usable_items(
     check: Check,
     max_bad_rows: int,
 ) -> list[Item]:
-    """The usable items; ValueError if more than `max_bad_rows` rows are unusable, or all are."""
+    """The usable items; ValueError if more than `max_bad_rows` rows are unusable, or all are.
+
+    `values` are rows or lines of JSON, each with its place for messages. `columns` are those of the
+    question and of the answer.
+    """
     from recipes.common.utils.screen import announce
 
     items, problems = collect(values, partial(item_of, columns=columns, check=check))
