@@ -1,4 +1,4 @@
-"""Checks of how a run is launched: before accelerate waits for a process, or runs otherwise."""
+"""Check how a run is launched: before it waits for ever, or runs in another way than asked for."""
 
 import contextlib
 import os
@@ -12,8 +12,11 @@ from recipes.common.training.engine import world_size
 from recipes.common.utils.screen import OF_A_LAUNCHER
 
 
-def check_launcher() -> None:
-    """Raise ValueError if WORLD_SIZE is left over: the run would wait for ever."""
+def check_launch() -> None:
+    """Raise ValueError for a WORLD_SIZE that is left over, and for a launch file taken otherwise.
+
+    The launch file is named on the command line of the launcher, which started this process.
+    """
     lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
     if world_size() > 1 and lacking:
         raise ValueError(
@@ -21,13 +24,6 @@ def check_launcher() -> None:
             f"{', '.join(lacking)}: the run would wait for processes that nobody started. Use "
             "accelerate launch, or unset WORLD_SIZE."
         )
-
-
-def check_launch_file() -> list[str]:
-    """Problems of a launch file that accelerate would silently run in another way.
-
-    The file is read from the command line of the launcher, which started this process.
-    """
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
     options = dict(pairwise(words)) | dict(word.split("=", 1) for word in words if "=" in word)
@@ -36,18 +32,17 @@ def check_launch_file() -> list[str]:
         with contextlib.suppress(OSError, yaml.YAMLError):  # accelerate cannot read it either
             launch = yaml.safe_load(Path(file).read_text())
     if not isinstance(launch, dict):
-        return []
+        return
     kind = str(launch.get("distributed_type")).upper()
     if kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words):
-        return [
+        raise ValueError(
             "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
             "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
             "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
-        ]
+        )
     if kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ:
-        return [
+        raise ValueError(
             "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
             "MULTI_GPU and give --use_cpu true to the recipe, as in "
             "accelerate_configs/cpu_2proc.yaml."
-        ]
-    return []
+        )

@@ -22,7 +22,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.quantizers import AutoHfQuantizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from recipes.common.checks.launch import check_launch_file, check_launcher
+from recipes.common.checks.launch import check_launch
 from recipes.common.checks.model import check_model
 from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.data.split import first_rows
@@ -78,8 +78,7 @@ def preflight(
     if not args.is_read:
         return result
     with collect_errors(problems, "the launch"):
-        check_launcher()
-        problems += check_launch_file()
+        check_launch()
         result.model, result.training = build(args)
     with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
