@@ -26,15 +26,15 @@ RANGES: list[tuple[Any, str]] = [
     (Field(ge=1, le=10**9), "generation_batch_size"),
     (Field(ge=1), "lora_r lora_alpha ddp_timeout ref_model_sync_steps"),
     (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples metric_steps max_bad_rows"),
-    (Field(ge=0), "num_completions_to_print dataloader_num_workers top_k"),
+    (Field(ge=0), "num_completions_to_print top_k off_policy_mask_threshold"),
+    (Field(ge=0, le=1000), "dataloader_num_workers"),
     (Field(ge=0, lt=2**32), "seed data_seed"),
-    (Field(ge=-1), "max_steps"),
+    (Field(ge=-1, le=10**9), "max_steps"),
     (Field(gt=0, le=10), "learning_rate"),
-    (Field(gt=0), "temperature repetition_penalty num_train_epochs adam_epsilon"),
-    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos delta reward_timeout_s"),
-    (Field(gt=0), "logging_steps eval_steps"),
+    (Field(gt=0, le=1000), "temperature repetition_penalty"),
+    (Field(gt=0, le=10**6), "num_train_epochs reward_timeout_s logging_steps"),
+    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos delta adam_epsilon eval_steps"),
     (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
-    (Field(ge=0), "off_policy_mask_threshold"),
     (Field(gt=0, le=1), "top_p top_entropy_quantile vllm_gpu_memory_utilization"),
     (Field(gt=0, le=1), "ref_model_mixup_alpha"),
     (Field(ge=0, le=1), "min_p max_reward_error_rate label_smoothing_factor"),
@@ -129,8 +129,7 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "not go on from its last. Set it to 2."),
     # The checkpoint that validation rows choose
     (lambda s: s.eval_strategy != "no" and not s.num_validation_rows,
-     "eval_strategy is {eval_strategy!r} and num_validation_rows is 0: there would be nothing to "
-     "evaluate. Give at least 1, or eval_strategy: no."),
+     "num_validation_rows is 0: there would be nothing to evaluate by eval_strategy. Give rows."),
     (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
      "early_stopping_patience needs evaluations: set eval_strategy: steps and eval_steps."),
     (lambda s: (chooses_a_checkpoint(s)
@@ -177,8 +176,8 @@ def check_generation(kwargs: dict[str, Any]) -> None:
         raise ValueError(f"transformers' GenerationConfig has no {', '.join(unknown)}.")
     if changed := [name for name in kwargs if name in FIXED and kwargs[name] != FIXED[name]]:
         raise ValueError(
-            f"{', '.join(changed)} cannot be set here: the length is max_completion_length, the "
-            "end the tokenizer's, and a row is sampled, once."
+            f"{', '.join(changed)} cannot be set here: a row is sampled, once, up to "
+            "max_completion_length tokens or the tokenizer's end."
         )
     for name, value in kwargs.items():
         highest = 1 if name in SHARES else float("inf")

@@ -50,7 +50,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
     """The dtype for `dtype: fastest`: recorded in the folder or measured. Every rank calls this."""
     dtype = None
     if not recipe.fresh:
-        with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
+        with contextlib.suppress(ValueError, OSError):  # `open_run_folder` refuses what is damaged
             dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
@@ -280,6 +280,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
 
 
 def _digest(texts: Iterable[str | bytes]) -> str:
+    """The digest of several texts or contents of files: 16 hexadecimal digits of their SHA-256."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
@@ -288,7 +289,10 @@ def _digest(texts: Iterable[str | bytes]) -> str:
 
 
 def _source_digest(function: Callable) -> str | None:
-    """Digest of a function's file, without comments and layout; None if it has no source file."""
+    """Digest of a function's file, without comments and layout; None if it has no source file.
+
+    A class or an object with `__call__` has the file of its class.
+    """
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
         function = getattr(function, "__wrapped__", None) or function.func
     is_plain = inspect.isroutine(function) or inspect.isclass(function)
@@ -300,7 +304,10 @@ def _source_digest(function: Callable) -> str | None:
 
 
 def _model_digest(folder: Path) -> str:
-    """Digest of the configuration, the weights, the tokenizer and its chat template."""
+    """Digest of a model's files: configuration, weights, tokenizer and chat template.
+
+    Of a large file only `SAMPLE` bytes in its middle are read, and its size.
+    """
     pieces = []
     for path in sorted(path for path in folder.iterdir() if path.suffix in MODEL_FILES):
         size = path.stat().st_size

@@ -75,8 +75,8 @@ def load_parts(
                 split = load_split(args, load_rows)
             except OSError as error:  # the Hub's client raises OSError
                 raise ValueError(
-                    f"the rows cannot be loaded ({type(error).__name__}: {error}): give "
-                    "dataset_path, correct dataset_name, or connect to the network."
+                    f"the rows cannot be loaded ({type(error).__name__}: {error}): correct "
+                    "dataset_path or dataset_name; a data set of the Hub needs the network."
                 ) from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
     named = ("reward_funcs", "reward_kwargs", "reward_tasks")
