@@ -1,7 +1,6 @@
 """The start of a run: every problem at once, exit statuses, and tracebacks that stay."""
 
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -15,7 +14,7 @@ from support.launching import ROOT
 from test_preflight import SETTINGS, make_rows, reference
 from trl import ModelConfig
 
-from recipes.common.data.recipe import import_recipe, load_recipe
+from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOConfig
@@ -71,24 +70,6 @@ def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monk
     with pytest.raises(SystemExit) as stop:
         refuse("a problem")
     assert (stop.value.code, capsys.readouterr().out) == (2, "a problem\n")
-
-
-GSM8K = Path(__file__).parents[1] / "recipes" / "gsm8k"
-
-
-def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
-    """`datasets` caches by the function's name: rows of an earlier prompt would come back."""
-    folder = tmp_path / "recipe"
-    shutil.copytree(GSM8K, folder)
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.jsonl").write_text('{"question": "1 + 1?", "answer": "2 #### 2"}\n')
-    for prompt in ("First.", "Second."):
-        pattern, text = r'SYSTEM_PROMPT = """.*?"""', (GSM8K / "train.py").read_text()
-        code = re.sub(pattern, f'SYSTEM_PROMPT = "{prompt}"', text, flags=re.S)
-        (folder / "train.py").write_text(code)
-        recipe = load_recipe(folder / "smollm2-135m.yaml", ["--dataset_path", str(tmp_path)])
-        for rows in (recipe.train_rows, recipe.eval_rows):
-            assert rows[0]["prompt"][0]["content"] == prompt
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "math"])

@@ -114,7 +114,10 @@ def reference_examples(recipe: Recipe, count: int) -> list[dict]:
 def train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
-    """Train with TRL's SFTTrainer; no loss on prompts and on what tools return."""
+    """Train with TRL's SFTTrainer; no loss on prompts and on what tools return.
+
+    `examples` are those of `reference_examples`; nothing is saved in `folder` but by the caller.
+    """
     training, model = recipe.args.training, ModelConfig(**recipe.args.model)
     args = SFTConfig(
         output_dir=str(folder),
