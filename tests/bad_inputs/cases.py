@@ -20,7 +20,7 @@ VALUES = {
     "finite number": {"temperature": [NAN], "reward_weights": [[1.0, INF]]},
     "greater than 0": {"temperature": [0.0]},
     "less than 1": {"epsilon": [1.0]},
-    "less than or equal to 10": {"learning_rate": [1e30]},
+    "less than or equal to 10": {"learning_rate": [1e30], "reward_timeout_s": [1e300]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
     "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
