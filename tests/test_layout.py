@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 from support.launching import ROOT
 
-from recipes.common.checks import launch, preflight
+from recipes.common.checks import preflight
 from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.settings import parse_arguments
 from rewards import KINDS, load_reward
@@ -63,7 +63,7 @@ def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # Nor what is installed here.
     for name in ("build_parts", "notes_on_vllm"):
-        monkeypatch.setattr(launch, name, lambda *args: [])
+        monkeypatch.setattr(preflight, name, lambda *args: [])
     kind = recipe_of(file.parent).RecipeArguments
     args = parse_arguments(kind, ["--config", str(file), "--dry_run"])
     assert args.model["model_name_or_path"]

@@ -185,30 +185,28 @@ GATES = {"reward_gates": {"xml_format": "gsm8k_correctness"}}
 # fmt: off
 REFUSED = [
     ({"train": TRAIN.remove_columns("answer"), "reference": lambda row: reference({"answer": 5})},
-     "reward 'gsm8k_correctness' needs the column answer, which row 0 lacks (its columns: "
+     "reward 'gsm8k_correctness': needs the column answer, which row 0 lacks (its columns: "
      "['prompt', 'task'])"),
     ({"train": TRAIN.remove_columns("answer")},
      "row 0 lacks the column 'answer', of which the recipe makes the reference completion"),
     ({"train": TRAIN.remove_columns("prompt")}, "rows lack prompt"),
     # The reference answer
     ({"reference": lambda row: reference(row).replace(">4<", ">4.0<")},
-     "reward 'gsm8k_correctness' scores 1.5 instead of 2.0 for the reference answer of 1 of 8 rows "
+     "'gsm8k_correctness': scores 1.5 instead of 2.0 for the reference answer of 1 of 8 rows "
      "of task 'sums'; the first is row 3: '<reasoning></reasoning><answer>4.0</answer>'"),
     ({"train": with_answer(5, "six")},  # a gold that cannot be graded
-     "'gsm8k_correctness' scores None instead of 2.0 ... 1 of 8 rows ... the first is row 5"),
+     "'gsm8k_correctness': scores None instead of 2.0 ... 1 of 8 rows ... the first is row 5"),
     ({"held_out": with_answer(1, "many", HELD_OUT)},
-     "evaluation rows: reward 'gsm8k_correctness' ... row 1"),
+     "evaluation rows: reward 'gsm8k_correctness': ... row 1"),
     # A verifier that scores nothing as something, of one row alone
     ({"rewards": [scores_the_last]}, EMPTY_EARNS),
     # Tasks
     ({"train": PRODUCTS, "rewards": [sums_only]},
-     "task 'products': none of the rewards sums_only scores its 2 rows"),
-    (MIXED, "can grade none of the rows of task 'prose' ... "
-     "reward_tasks: {gsm8k_correctness: [sums]}"),
+     "task 'products': no reward scores its rows"),
     ({"reward_tasks": {"gsm8k_correctness": ["sum"]}},
      "is for rows of task 'sum', but the rows have only: sums"),
     ({**MIXED, "reward_tasks": {"gsm8k_correctness": ["prose"]}},
-     "reward 'gsm8k_correctness' needs the column answer, which row 8 lacks"),
+     "reward 'gsm8k_correctness': needs the column answer, which row 8 lacks"),
     # Gates
     ({**MIXED, **TO_SUMS, **GATES}, "opens 'xml_format' by ... do not score task prose"),
     ({"reward_gates": {"length": "gsm8k_correctness"}},
@@ -289,22 +287,17 @@ def test_a_reward_gets_ready_for_the_completions_of_a_generation(check):
     assert "mine: asked for (32, 7.5)" in result.args.notes
 
 
-def program_rows(*tests: list[str]) -> Dataset:
-    prompt = [{"role": "user", "content": "Write double(x)."}]
-    return Dataset.from_list(
-        [{"prompt": prompt, "task": "code", "tests": list(of_row)} for of_row in tests]
-    )
-
-
-DOUBLE = ["assert double(2) == 4"]
-PROGRAMS = {"reward_funcs": ["code_tests", "code_format"], "held_out": None}
-PROGRAMS["reference"] = lambda row: "```python\ndef double(x):\n    return 2 * x\n```"
-
-
 @linux
-@pytest.mark.parametrize("answer", [PROGRAMS["reference"], lambda row: None])
+@pytest.mark.parametrize("answer", ["```python\ndef double(x):\n    return 2 * x\n```", None])
 def test_a_run_with_code_rewards_notes_its_isolation_and_needs_no_reference(check, answer):
-    result = check(train=program_rows(DOUBLE, DOUBLE), **{**PROGRAMS, "reference": answer})
+    prompt = [{"role": "user", "content": "Write double(x)."}]
+    rows = [{"prompt": prompt, "task": "code", "tests": ["assert double(2) == 4"]}] * 2
+    result = check(
+        train=Dataset.from_list(rows),
+        held_out=None,
+        reference=lambda row: answer,
+        reward_funcs=["code_tests", "code_format"],
+    )
     assert result.args.problems == []
     scored = [(line["rows scored"], line["empty earns"]) for line in result.lines]
     assert scored == [(2, 0.0), (2, 0.0)]

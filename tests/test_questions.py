@@ -184,11 +184,20 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
     assert f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in printed
 
 
-def test_rows_of_the_command_line_replace_those_of_the_yaml(tmp_path):
-    (tmp_path / "run.yaml").write_text("dataset_path: mine.jsonl")
-    words = ["--config", str(tmp_path / "run.yaml"), "--dataset_name", "a/b"]
+@pytest.mark.parametrize(
+    ("text", "words", "read"),
+    [
+        ("dataset_path: mine.jsonl", ["--dataset_name", "a/b"], ("a/b", None, None)),
+        # The configuration of a data set of the Hub is none of a folder.
+        ("dataset_name: a/b\ndataset_config: main", ["--dataset_path", "d"], (None, "d", None)),
+        ("dataset_name: a/b", ["--dataset_config", "main"], ("a/b", None, "main")),
+    ],
+)
+def test_rows_of_the_command_line_replace_those_of_the_yaml(text, words, read, tmp_path):
+    (tmp_path / "run.yaml").write_text(text)
+    words = ["--config", str(tmp_path / "run.yaml"), *words]
     recipe = parse_arguments(QuestionArguments, words).recipe
-    assert (recipe.dataset_name, recipe.dataset_path) == ("a/b", None)
+    assert (recipe.dataset_name, recipe.dataset_path, recipe.dataset_config) == read
 
 
 # recipes/math

@@ -199,13 +199,6 @@ def test_a_resume_may_change_what_is_borne_of_a_reward(run, capsys):
     assert recorded(run) == {**RECORD, **changed}
 
 
-def test_a_resume_with_other_packages_goes_on_and_names_them(run, capsys):
-    assert start(run, versions={"torch": "2.9", "trl": "1.16"}) == str(run / "checkpoint-5")
-    printed = capsys.readouterr().out
-    assert "other versions than at the start: torch 2.8 -> 2.9." in printed
-    assert recorded(run) == RECORD, "the record keeps those of the start"
-
-
 def test_corrected_code_of_a_reward_is_accepted_where_it_is_named(run, capsys):
     other = {"the code of 'a'": "9"}
     assert refused(run, digests=other) == 2

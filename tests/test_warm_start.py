@@ -1,13 +1,12 @@
 """A warm start: what it trains on, what it leaves, and the questions that later runs leave out."""
 
-import re
 import sys
 from pathlib import Path
 
 import pytest
 from support.launching import ROOT, run
 
-from recipes.common.data.overlap import QUESTIONS, check_held_out, question_digest
+from recipes.common.data.overlap import QUESTIONS, check_questions, question_digest
 from recipes.common.data.recipe import load_recipe
 from recipes.common.utils.run_files import WARM_START, read_json, write_json
 from recipes.common.warm_start import reference_examples
@@ -24,12 +23,13 @@ def warm_model(folder: Path, questions: list[str]) -> str:
 
 
 def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": text}]} for text in ("one", "two", "three")]
-    (message,) = check_held_out([], rows, warm_model(tmp_path, ["Two", "four"]))
+    words = ("one", "two", "three")
+    rows = [{"task": "words", "prompt": [{"role": "user", "content": text}]} for text in words]
+    (message,) = check_questions([], rows, warm_model(tmp_path, ["Two", "four"]))
     assert "1 of 3 evaluation rows were in the warm start of" in message
     assert "the first is row 1" in message
-    assert check_held_out([], rows, warm_model(tmp_path, ["four"])) == []
-    assert check_held_out([], rows, "org/model") == []
+    assert check_questions([], rows, warm_model(tmp_path, ["four"])) == []
+    assert check_questions([], rows, "org/model") == []
 
 
 def test_prompts_that_begin_the_answer_are_refused():
@@ -49,7 +49,7 @@ def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely
     command = list(map(str, [sys.executable, ROOT / "scripts/warm_start.py", *words]))
     printed = run(command)
     assert f"Train from it: --model_name_or_path {folder}" in printed
-    assert re.search(r"step 2/2  loss [\d.]+  tokens [\d,]+  [\d.]+ s", printed)
+    assert "'num_tokens':" in printed
     record = read_json(folder / WARM_START)
     assert (len(record[QUESTIONS]), record["steps"], record["model"]) == (8, 2, str(model))
     assert reference_loss(folder) < reference_loss(model)

@@ -5,11 +5,13 @@ and PEFT refuse themselves: it holds what they would train with in silence.
 """
 
 import dataclasses
+import os
 import typing
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
 from recipes.common.training.engine import asked_engine, world_size
@@ -24,14 +26,15 @@ RANGES: list[tuple[Any, str]] = [
     (Field(ge=1, le=10**9), "generation_batch_size"),
     (Field(ge=1), "lora_r lora_alpha ddp_timeout ref_model_sync_steps"),
     (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples metric_steps max_bad_rows"),
-    (Field(ge=0), "num_completions_to_print dataloader_num_workers top_k"),
+    (Field(ge=0), "num_completions_to_print top_k off_policy_mask_threshold"),
+    (Field(ge=0, le=1000), "dataloader_num_workers"),
     (Field(ge=0, lt=2**32), "seed data_seed"),
-    (Field(ge=-1), "max_steps"),
-    (Field(gt=0), "temperature repetition_penalty learning_rate num_train_epochs adam_epsilon"),
-    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos delta reward_timeout_s"),
-    (Field(gt=0), "logging_steps eval_steps"),
+    (Field(ge=-1, le=10**9), "max_steps"),
+    (Field(gt=0, le=10), "learning_rate"),
+    (Field(gt=0, le=1000), "temperature repetition_penalty"),
+    (Field(gt=0, le=10**6), "num_train_epochs reward_timeout_s logging_steps"),
+    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos delta adam_epsilon eval_steps"),
     (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
-    (Field(ge=0), "off_policy_mask_threshold"),
     (Field(gt=0, le=1), "top_p top_entropy_quantile vllm_gpu_memory_utilization"),
     (Field(gt=0, le=1), "ref_model_mixup_alpha"),
     (Field(ge=0, le=1), "min_p max_reward_error_rate label_smoothing_factor"),
@@ -57,9 +60,16 @@ FIXED = {
     "stop_strings": None,
     "max_new_tokens": None,
     "max_length": None,
+    "max_time": None,
     "eos_token_id": None,
     "pad_token_id": None,
 }
+# transformers leaves these out in silence where they are above 1.
+SHARES = ("top_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+TINY = {"hidden_size": 2, "intermediate_size": 2, "num_hidden_layers": 1, "vocab_size": 2**18}
+# What leaves this machine, or what others see on it, and so must hold no secret.
+PUBLIC_NAMES = ("run_name", "project", "hub_model_id", "hub_revision", "output_dir", "logging_dir")
+PUBLIC_VARIABLES = ("WANDB_NAME", "WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_NOTES", "WANDB_TAGS")
 
 
 def chooses_a_checkpoint(s: SimpleNamespace) -> bool:
@@ -81,9 +91,10 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
     (lambda s: len(s.example) not in (0, 2),
      "example is {example}; give a question and its completion, or none."),
+    (lambda s: s.reward_weights and not any(s.reward_weights),
+     "reward_weights is {reward_weights}; one must not be 0."),
     (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
-     "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, or "
-     "no tools."),
+     "max_tool_calling_iterations is 0: no tool would answer. Give at least 1, or no tools."),
     # TRL 1.16 would hang: the rollouts of two processes have different numbers of turns.
     (lambda s: (s.tools or s.environment_factory) and shares_a_turn(s),
      "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "
@@ -94,21 +105,19 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.dataloader_persistent_workers and not s.dataloader_num_workers,
      "dataloader_persistent_workers is true and dataloader_num_workers is 0: give at least 1."),
     (lambda s: "add_generation_prompt" in (s.chat_template_kwargs or {}),
-     "chat_template_kwargs is {chat_template_kwargs}: TRL sets add_generation_prompt itself. Leave "
-     "it out."),
+     "chat_template_kwargs is {chat_template_kwargs}: TRL sets add_generation_prompt itself."),
     (lambda s: s.remove_unused_columns,
-     "remove_unused_columns is true and would take away columns that rewards need: leave it out."),
+     "remove_unused_columns is true and would take away columns of rewards: leave it out."),
     (lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
-     "model_init_kwargs is {model_init_kwargs}: the setting dtype says the type, and the trainer "
+     "model_init_kwargs is {model_init_kwargs}: dtype is a setting of its own, and the trainer "
      "places the model. Leave them out there."),
-    # Checkpoints that a run could not resume, or not with the same tokens
     # By default TRL turns bf16 on; on a CPU slow in bfloat16 a step then takes ten times as long.
     (lambda s: s.dtype == "fastest" and s.use_cpu and s.bf16,
      "dtype is fastest, but with bf16 every product is in bfloat16: set bf16: false."),
+    # Checkpoints that a run could not resume, or not with the same tokens
     (lambda s: s.resume_from_checkpoint,
      "resume_from_checkpoint is {resume_from_checkpoint!r}; a run goes on from the newest whole "
-     "checkpoint of its output_dir: leave it out. To go back, or on with another run, copy that "
-     "run's folder without the checkpoints that came after."),
+     "checkpoint of its output_dir. To go back, copy its folder without the later checkpoints."),
     (lambda s: s.ignore_data_skip or s.save_only_model,
      "ignore_data_skip and save_only_model must be false: a resumed run would train on rows that "
      "it has had, or lack its optimizer and its random state."),
@@ -116,22 +125,19 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.save_strategy == "best",
      "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true."),
     (lambda s: s.metric_for_best_model and s.save_total_limit == 1,
-     "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run "
-     "ends or is interrupted, and it could not go on from its last. Set it to 2."),
+     "save_total_limit is 1: transformers would keep the best checkpoint alone, and the run could "
+     "not go on from its last. Set it to 2."),
     # The checkpoint that validation rows choose
     (lambda s: s.eval_strategy != "no" and not s.num_validation_rows,
-     "eval_strategy is {eval_strategy!r} and num_validation_rows is 0: there would be nothing to "
-     "evaluate. Give at least 1, or eval_strategy: no."),
+     "num_validation_rows is 0: there would be nothing to evaluate by eval_strategy. Give rows."),
     (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
-     "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
-     "eval_steps."),
+     "early_stopping_patience needs evaluations: set eval_strategy: steps and eval_steps."),
     (lambda s: (chooses_a_checkpoint(s)
                 and not str(s.metric_for_best_model).startswith("validation/")),
      "metric_for_best_model is {metric_for_best_model!r}; a checkpoint is chosen, and a run "
      "stopped early, by a metric of the recipe on the validation rows: validation/strict, say."),
     (lambda s: chooses_a_checkpoint(s) and s.greater_is_better is False,
-     "greater_is_better is false, but the metrics of a recipe are shares of right answers: leave "
-     "it out."),
+     "greater_is_better is false, but the metrics are shares of right answers: leave it out."),
     (lambda s: (s.load_best_model_at_end and s.save_strategy == "steps" and s.eval_steps
                 and s.save_steps != s.eval_steps),
      "load_best_model_at_end: with save_steps {save_steps:g} and eval_steps {eval_steps:g} the "
@@ -141,28 +147,50 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
 
 
 def check_combinations(values: dict[str, Any]) -> list[str]:
-    """The messages of `COMBINATIONS` that hold for all settings of a run."""
-    settings = SimpleNamespace(**values)
-    return [message.format_map(values) for is_wrong, message in COMBINATIONS if is_wrong(settings)]
+    """Return the problems of settings that do not go together, and of public names with a secret.
 
-
-def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
-    """Raise ValueError for `generation_kwargs` that transformers does not know or refuses.
-
-    Also for those that another setting decides. Not checked with vLLM, whose names differ.
+    `values` holds all settings of a run by name.
     """
-    from transformers import GenerationConfig
+    settings = SimpleNamespace(**values)
+    problems = [text.format_map(values) for is_wrong, text in COMBINATIONS if is_wrong(settings)]
+    names = {name: values.get(name) for name in PUBLIC_NAMES}
+    names |= {name: os.environ.get(name) for name in PUBLIC_VARIABLES}
+    for name, text in names.items():
+        if isinstance(text, str) and hide_secrets(text) != text:
+            problems.append(
+                f"{name} holds a token, a key or a password ({hide_secrets(text)}), and others see "
+                "this name: take the secret out, and make a new one where the name was used before."
+            )
+    return problems
 
-    if use_vllm:
-        return
-    if unknown := [str(name) for name in kwargs if not hasattr(GenerationConfig(), str(name))]:
+
+def check_generation(kwargs: dict[str, Any]) -> None:
+    """Raise ValueError, or what transformers raises, for `generation_kwargs` that cannot be used.
+
+    A tiny random model writes two tokens with them, as transformers checks most of them only while
+    it generates. Not for vLLM, whose settings have other names.
+    """
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    if unknown := [str(name) for name in kwargs if name not in vars(GenerationConfig())]:
         raise ValueError(f"transformers' GenerationConfig has no {', '.join(unknown)}.")
     if changed := [name for name in kwargs if name in FIXED and kwargs[name] != FIXED[name]]:
         raise ValueError(
-            f"{', '.join(changed)} cannot be set here: the length is max_completion_length, the "
-            "end the tokenizer's, and a row is sampled, once."
+            f"{', '.join(changed)} cannot be set here: a row is sampled, once, up to "
+            "max_completion_length tokens or the tokenizer's end."
         )
-    GenerationConfig(**{"do_sample": True, **kwargs}).validate(strict=True)
+    for name, value in kwargs.items():
+        highest = 1 if name in SHARES else float("inf")
+        if isinstance(value, int | float) and not 0 <= value <= highest:
+            raise ValueError(f"{name} is {value}; it must be from 0 to {highest}.")
+    fixed = {"max_new_tokens": 2, "pad_token_id": 0, "disable_compile": True}
+    config = GenerationConfig(**{"do_sample": True, **kwargs, **fixed})
+    config.validate(strict=True)
+    with torch.random.fork_rng(devices=[]):
+        model = LlamaForCausalLM(LlamaConfig(**TINY, num_attention_heads=1))
+        tokens = model.generate(torch.ones(2, 1, dtype=torch.long), config, synced_gpus=False)
+    if not isinstance(tokens, torch.Tensor):
+        raise ValueError(f"{kwargs} make transformers return a {type(tokens).__name__}: no tokens.")
 
 
 def read_fields(

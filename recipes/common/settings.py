@@ -8,6 +8,7 @@ line. A preset holds the settings of a paper, in a YAML file of recipes/presets/
 are given, a later one wins. A preset named in the run's YAML (`preset:`) is weaker than that YAML.
 """
 
+import argparse
 import contextlib
 import difflib
 import json
@@ -25,9 +26,6 @@ from recipes.common.trainer import GRPOConfig
 
 RENAMED = {  # outdated settings of tutorials, and what to say about them
     "max_prompt_length": "TRL has it no more: it trains on prompts of any length",
-    "torch_dtype": "its name is now 'dtype'",
-    "evaluation_strategy": "its name is now 'eval_strategy'",
-    "no_cuda": "its name is now 'use_cpu'",
     "max_new_tokens": "its name here is 'max_completion_length'",
 }
 PRESETS = Path(__file__).resolve().parents[1] / "presets"
@@ -126,9 +124,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     with collect_errors(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
         is_read = True
-    with collect_errors(problems, "env"):
-        set_environment(config.pop("env", None) or {})
-    problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
+    problems += [unknown_argument(name, hints, config_path) for name in config if name not in hints]
 
     names = options.get("preset") or config.get("preset") or []
     names = [names] if isinstance(names, str) else names
@@ -140,16 +136,18 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     values = config | preset | options if "preset" in options else preset | config | options
     for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
         if name in options and other in config and other not in options:
-            del values[other]  # the command line replaces the YAML's rows
-    remember(values)
+            for replaced in {other, "dataset_config"} - options.keys():
+                values.pop(replaced, None)  # the command line replaces the YAML's rows
+    remember(values)  # secrets, before any of them can get into a message
     values = {
-        name: _readable(name, value, hints[name], problems)
+        name: read_text(name, value, hints[name], problems)
         for name, value in values.items()
         if name in hints
     }
     remember(values)  # again: JSON texts of the command line are mappings now
     notes = [f"preset: {' '.join(names)}"] if preset else []
-    notes += drop_settings_of_replaced_rewards(values, config, options)
+    if "reward_funcs" in options:
+        notes += drop_settings_of_replaced_rewards(values, config, options)
 
     recipe, training, model = (read_fields(kind, values, problems) for kind in kinds)
     problems += [
@@ -157,19 +155,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         for name in recipe_type.unused
         if recipe[name] is not None
     ]
-    _add_rewards(added, recipe, training)
+    for reward in added:
+        add_reward(reward, recipe, training)
     recipe = recipe_type(**recipe)
     return Arguments(recipe, training, model, problems, config_path, argv, notes, is_read)
-
-
-def set_environment(variables: Any) -> None:
-    """Set variables of the environment that the shell has not set."""
-    if not isinstance(variables, dict):
-        raise ValueError(f"it is {variables!r}; it must be a mapping of names to values.")
-    for name, value in variables.items():
-        if value is None or isinstance(value, dict | list):
-            raise ValueError(f"{name} is {value!r}; give a text or a number.")
-        os.environ.setdefault(str(name), str(value))
 
 
 def read_words(
@@ -177,34 +166,51 @@ def read_words(
 ) -> dict[str, str | bool | list[str]]:
     """The options of a command line by name: a text, a list if the type is a list, True for a flag.
 
-    `config` is a list of every given config file. An unknown option adds a problem with a hint.
-    Unlike argparse, this accepts no abbreviation of an option.
+    `hints` has the type of each setting. `config` is a list of every given config file. An unknown
+    option adds a problem with a hint; no abbreviation is guessed.
     """
-    options: dict[str, Any] = {}
-    groups: list[tuple[str, list[str]]] = [("", [])]  # (option as written, its values)
-    for word in argv:
-        if word.startswith("--"):
-            groups.append((word, word.split("=", 1)[1:]))
-        else:
-            groups[-1][1].append(word)
-    for option, texts in groups:
-        name = option[2:].split("=", 1)[0].replace("-", "_")
-        unknown = texts[1:]
-        if name != "config" and name not in hints:
-            unknown = [option] if name else texts  # without a name: words before any option
-        elif name != "config" and _is_list(hints[name]) and texts:
-            options[name], unknown = texts, []
-        elif not texts and hints.get(name) is not bool:
-            problems.append(f"{name}: expected one argument")
-        elif name == "config":
-            options.setdefault("config", []).append(texts[0])
-        else:
-            options[name] = texts[0] if texts else True
-        problems += [_unknown(word, hints, "the command line") for word in unknown]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", nargs="?", action="append", default=argparse.SUPPRESS)
+    for name, hint in hints.items():
+        parser.add_argument(
+            *{f"--{name}", f"--{name.replace('_', '-')}"},
+            dest=name,
+            nargs="*" if takes_list(hint) else "?",
+            const=True if hint is bool else None,
+            default=argparse.SUPPRESS,
+        )
+    found, others = parser.parse_known_args(argv)
+    unknown = [word for word in others if word.startswith("--")] or others
+    problems += [unknown_argument(word, hints, "the command line") for word in unknown]
+    options = vars(found)
+    for name in [name for name, value in options.items() if value in (None, [], [None])]:
+        problems.append(f"{name}: expected one argument")
+        del options[name]
     return options
 
 
-# --------------------------------------------------------------------------- presets
+def options_given(words: list[str]) -> set[str]:
+    """The field names of the options on a command line.
+
+    Example: `options_given(["--max-steps=3"]) == {"max_steps"}`
+    """
+    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+
+
+def unknown_argument(name: str, known: dict[str, Any], source: str) -> str:
+    """The problem of a name that is no setting, with the setting of the most similar name.
+
+    `known` has the settings as keys; `source` is the file or "the command line".
+    """
+    plain = str(name).lstrip("-").partition("=")[0].replace("-", "_")
+    if plain in RENAMED:
+        return f"unknown argument {name!r} in {source}: {RENAMED[plain]}"
+    close = difflib.get_close_matches(plain, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown argument {name!r} in {source}{hint}"
+
+
+# --- Presets
 
 
 def preset_names() -> list[str]:
@@ -230,40 +236,45 @@ def read_presets(names: list[str]) -> dict[str, Any]:
     return keys | ({ADDED: list(added)} if added else {})
 
 
-def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, Any]) -> None:
-    """Append the rewards of a preset that the run does not have yet.
+def add_reward(name: str, recipe: dict[str, Any], training: dict[str, Any]) -> None:
+    """Append a preset's reward to the settings of a run, unless the run has it.
 
-    An added reward gets the weight 1.0 if the run gives a weight for each of its rewards. The run's
-    parameters win over ours. A run without rewards gets none, so that preflight refuses it.
+    It gets the weight 1.0 if the run gives a weight for each of its rewards. The run's parameters
+    win over ours. A run without rewards gets none, so that preflight refuses it.
     """
-    for name in names:
-        rewards, weights = recipe["reward_funcs"], training["reward_weights"]
-        if not rewards or name in rewards:
-            continue
-        if weights is not None and len(weights) == len(rewards):
-            training["reward_weights"] = [*weights, 1.0]
-        own = recipe["reward_kwargs"] or {}
-        if name == "soft_overlong":  # DAPO's cache is a fifth of its limit (4,096 of 20,480)
-            length = training["max_completion_length"]
-            usual = {"max_completion_len": length, "soft_punish_cache": length // 5}
-            own = {**own, name: {**usual, **own.get(name, {})}}
-        recipe["reward_funcs"], recipe["reward_kwargs"] = [*rewards, name], own or None
+    rewards, weights = recipe["reward_funcs"], training["reward_weights"]
+    if not rewards or name in rewards:
+        return
+    recipe["reward_funcs"] = [*rewards, name]
+    if weights is not None and len(weights) == len(rewards):
+        training["reward_weights"] = [*weights, 1.0]
+    if name == "soft_overlong":  # DAPO's cache is a fifth of its limit (4,096 of 20,480)
+        length, own = training["max_completion_length"], recipe["reward_kwargs"] or {}
+        usual = {"max_completion_len": length, "soft_punish_cache": length // 5}
+        recipe["reward_kwargs"] = {**own, name: {**usual, **own.get(name, {})}}
 
 
-# --------------------------------------------------------------------------- words and values
+# --- Words and values
 
 
-def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
-    """The value with text converted: to a number, a mapping, a list of one, an expanded path."""
-    if _is_list(hint) and isinstance(value, str | int | float):
+def read_text(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
+    """The value of a setting with text converted: to a number, a mapping, a list of one, a path.
+
+    `hint` is its type. None for a pipe and for JSON that cannot be read, with a message in
+    `problems`.
+    """
+    if takes_list(hint) and isinstance(value, str | int | float):
         value = [value]
     if isinstance(value, str) and int in typing.get_args(hint) and value.isdecimal():
         with contextlib.suppress(ValueError):  # more digits than Python reads: refused as a text
             value = int(value)  # also if the type allows text, as for pad_to_multiple_of
     if name == "scale_rewards":
         value = SCALES.get(str(value).lower(), value)
+    if name in PATHS and isinstance(value, list):
+        paths = [expand_path(name, path, problems) for path in value]
+        return [path for path in paths if path is not None]
     if name in PATHS:
-        value = _expanded(name, value, problems)
+        return expand_path(name, value, problems)
     if isinstance(value, str) and value.startswith("{"):
         try:
             return json.loads(value)
@@ -273,24 +284,24 @@ def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
     return value
 
 
-def _expanded(name: str, value: Any, problems: list[str]) -> Any:
-    """A path, or a list of paths, with `~` and environment variables expanded; None for a pipe."""
-    if isinstance(value, list):
-        paths = [_expanded(name, path, problems) for path in value]
-        return [path for path in paths if path is not None]
+def expand_path(name: str, value: Any, problems: list[str]) -> Any:
+    """A path with `~` and environment variables expanded; None for a pipe.
+
+    `name` is the setting, for messages that join `problems`. What is no text is returned as it is.
+    """
     if not isinstance(value, str):
         return value
     path = os.path.expandvars(os.path.expanduser(value))
     if unset := re.search(r"\$\{?(\w+)", path):
         problems.append(f"{name} is {value!r}, and the variable {unset[1]} is not set: export it.")
-    with contextlib.suppress(OSError):  # the name is too long, say: whoever reads it refuses it
+    with contextlib.suppress(OSError, ValueError):  # no name of a file: whoever reads it says so
         if Path(path.rpartition(":")[0] or path).is_fifo():  # reading it would wait for a writer
             problems.append(f"{name} is {value!r}, a pipe: give an ordinary file or a folder.")
             return None
     return path
 
 
-def _is_list(hint: Any) -> bool:
+def takes_list(hint: Any) -> bool:
     """Whether a type is `list[...]` or `list[...] | None`; False if it also allows a text."""
     options = [hint] if typing.get_origin(hint) is list else typing.get_args(hint)
     return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
@@ -306,45 +317,29 @@ def drop_settings_of_replaced_rewards(
     """
     from rewards.loading import short_name
 
-    old, new = config.get("reward_funcs"), values.get("reward_funcs")
+    old, new = config.get("reward_funcs"), values["reward_funcs"]
     old = [old] if isinstance(old, str) else old
-    if "reward_funcs" not in options or not isinstance(old, list) or old == new:
+    if not isinstance(old, list) or old == new:
         return []
     names = {*new, *map(short_name, new)}  # a setting may name a reward in either way
-    left: dict[str, Any] = {}
-    if isinstance(weights := values.get("reward_weights"), list):
-        of_old = dict(zip(map(str, old), weights, strict=False))
-        left["reward_weights"] = [of_old.get(reward, 1.0) for reward in new]
-    for setting in ("reward_kwargs", "reward_tasks", "reward_gates"):
-        if isinstance(value := values.get(setting), dict):
-            left[setting] = {reward: value[reward] for reward in value if reward in names}
-    for gated, openers in list(left.get("reward_gates", {}).items()):
-        openers = openers if isinstance(openers, list) else [openers]
-        if not names.issuperset(map(str, openers)):
-            del left["reward_gates"][gated]
     notes = []
-    for setting, value in left.items():
-        if setting not in options and value != values[setting]:
+    for setting in ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates"):
+        value = values.get(setting)
+        if setting in options or not isinstance(value, list | dict):
+            continue
+        if setting == "reward_weights":
+            of_old = dict(zip(map(str, old), value, strict=False))
+            left = [of_old.get(reward, 1.0) for reward in new]
+        else:
+            left = {reward: value[reward] for reward in value if reward in names}
+        for gated, openers in list(left.items()) if setting == "reward_gates" else ():
+            openers = openers if isinstance(openers, list) else [openers]
+            if not names.issuperset(map(str, openers)):
+                del left[gated]
+        if left != value:
+            values[setting] = left or None
             notes.append(
-                f"{setting}: {value or 'none'}, not the YAML's {values[setting]}, as "
-                "--reward_funcs replaces rewards"
+                f"{setting}: {left or 'none'}, not the YAML's {value}, as --reward_funcs replaces "
+                "rewards"
             )
-            values[setting] = value or None
     return notes
-
-
-def options_given(words: list[str]) -> set[str]:
-    """The field names of the options on a command line.
-
-    Example: `options_given(["--max-steps=3"]) == {"max_steps"}`
-    """
-    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-
-
-def _unknown(name: str, known: dict[str, Any], source: str) -> str:
-    plain = str(name).lstrip("-").partition("=")[0].replace("-", "_")
-    if plain in RENAMED:
-        return f"unknown argument {name!r} in {source}: {RENAMED[plain]}"
-    close = difflib.get_close_matches(plain, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"unknown argument {name!r} in {source}{hint}"

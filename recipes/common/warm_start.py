@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
@@ -112,26 +111,13 @@ def reference_examples(recipe: Recipe, count: int) -> list[dict]:
     raise ValueError(f"--rows is {count}; {len(examples)} rows have a reference completion.")
 
 
-class StepLine(TrainerCallback):
-    """Prints a line for each step: its loss, the tokens seen so far, and its seconds."""
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.started = time.monotonic()
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if logs and "loss" in logs:
-            print(
-                f"step {state.global_step}/{state.max_steps}  loss {float(logs['loss']):.3f}  "
-                f"tokens {float(logs.get('num_tokens', 0)):,.0f}  "
-                f"{time.monotonic() - self.started:.1f} s",
-                flush=True,
-            )
-
-
 def train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
-    """Train with TRL's SFTTrainer; no loss on prompts and on what tools return."""
+    """Train with TRL's SFTTrainer; no loss on prompts and on what tools return.
+
+    `examples` are those of `reference_examples`; nothing is saved in `folder` but by the caller.
+    """
     training, model = recipe.args.training, ModelConfig(**recipe.args.model)
     args = SFTConfig(
         output_dir=str(folder),
@@ -162,8 +148,6 @@ def train(
         ),
         peft_config=get_peft_config(model),
     )
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(StepLine())
     with small_logits(trainer.accelerator.device):
         trainer.train()
     return trainer

@@ -17,17 +17,16 @@ VALUES = {
     "valid list": {"reward_funcs": [{"xml_format": 1.0}]},
     "valid string": {"reward_funcs": [[1, 2]], "output_dir": [["runs"]]},
     "valid dictionary": {"reward_kwargs": [["per_tag"]], "generation_kwargs": ["fast"]},
-    "must be a mapping": {"env": [["A=1"]]},
     "finite number": {"temperature": [NAN], "reward_weights": [[1.0, INF]]},
     "greater than 0": {"temperature": [0.0]},
     "less than 1": {"epsilon": [1.0]},
+    "less than or equal to 10": {"learning_rate": [1e30], "reward_timeout_s": [1e300]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
     "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
     "give a question and its completion": {"example": [["question"]]},
-    "the rows do not have it": {"reward_columns": [{"solution": "gold"}]},
-    "the rows have another of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
+    "the rows do not have it, or": {"reward_columns": [{"solution": "gold"}, {"answer": "task"}]},
 }
 CALCULATOR = "recipes.calculator.calculator"
 CURVE = {"eval_strategy": "steps", "num_validation_rows": 1, "eval_steps": 2, "save_steps": 2}
@@ -38,8 +37,7 @@ SETTINGS = [
     ({"max_prompt_length": 5}, "TRL has it no more: it trains on prompts of any length"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
     ({"run_name": "of hf_abcdefghijklmnop"}, "run_name holds a token", "take the secret out"),
-    ({"env": {"WANDB_NOTES": "sent Bearer abcdefgh"}}, "WANDB_NOTES holds a token"),
-    ({"env": {"A=B": 1}}, "env: "),
+    ({"dataset_config": "mian"}, "dataset_config is 'mian', and there is no folder data/mian"),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
     ({"chat_template_path": "a.jinja"}, "No such file or directory", "a.jinja"),
     # Rewards
@@ -51,7 +49,7 @@ SETTINGS = [
      "lenient is 'no'; it must be true or false"),
     ({"reward_kwargs": {"xml_format": {"per_tag": "much"}}}, "'much'; it must be a number"),
     ({"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out"),
-    ({"reward_gates": {"xml_format": "xml_format"}}, "a reward cannot open its own gate"),
+    ({"reward_gates": {"xml_format": "xml_format"}}, "what it gates is another reward"),
     ({"reward_gates": {"xml_format": "gsm8k_correctness"},
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
     # What a library says of its own settings
@@ -60,6 +58,10 @@ SETTINGS = [
     ({"load_in_4bit": True}, "what the settings need: ImportError", "bitsandbytes"),
     # What transformers would do in silence
     ({"generation_kwargs": {"topp": 1}}, "generation_kwargs: ", "has no topp"),
+    ({"generation_kwargs": {"temperature": "hot"}}, "strictly positive float"),
+    ({"generation_kwargs": {"typical_p": 7}}, "typical_p is 7; it must be from 0 to 1"),
+    ({"generation_kwargs": {"max_time": -1}}, "max_time cannot be set here"),
+    ({"generation_kwargs": {"return_dict_in_generate": True}}, "GenerateDecoderOnlyOutput: no tok"),
     ({"generation_kwargs": {"eos_token_id": [2]}}, "eos_token_id cannot be set here"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
     ({"chat_template_kwargs": {"add_generation_prompt": False}}, "TRL sets add_generation_prompt"),
@@ -109,7 +111,6 @@ YAML = [
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
-    ("env: {HF_HOME: null}\n", "env: HF_HOME is None; give a text or a number."),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: it has the alias *a; write"),
     ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
@@ -129,6 +130,7 @@ WORDS = [
 ]
 ENV = [
     ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment, and no number"),
+    ({"WANDB_NOTES": "sent Bearer abcdefgh"}, "WANDB_NOTES holds a token"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
@@ -191,21 +193,21 @@ FILES = [
      "line 41: 'He has 2 pens and 3 cups.' states no single answer"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
     (("a.jsonl", ALL, {"reward_funcs": ["gsm8k_correctness"]}),
-     "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer"),
+     "reward 'gsm8k_correctness': scores 0.0 instead of 2.0 for the reference answer"),
 ]
 MINE = "def mine(completions, **kwargs):\n    "
 REWARDS = [
     (MINE + "return [float('nan')] * len(completions)", "nan, which is not finite"),
     (MINE + "return [1e39] * len(completions)", "1e+39, which is not finite in float32"),
-    (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine' fails", "rewards for"),
+    (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine': fails", "rewards for"),
     (MINE + "return [None] * len(completions)", "'mine' scores no row"),
     (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
     (MINE + "return [float(len(each)) for each in completions]", "reward 'mine' gives 1 to "),
     (MINE + "return [1 / len(each[0]['content']) for each in completions]",
-     "reward 'mine' fails on an empty completion, which a model may write: ZeroDivisionError"),
+     "reward 'mine': fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "try:\n        while True: pass\n    except Exception: pass",
-     "reward 'mine' fails on the reference answers: TimeoutError: no answer after 1 s"),
-    ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine' fails", ": E"),
+     "reward 'mine': fails on the reference answers: TimeoutError: no answer after 1 s"),
+    ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine': fails", ": E"),
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
      "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),

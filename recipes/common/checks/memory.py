@@ -37,20 +37,18 @@ def memory_note(
         free = psutil.virtual_memory().available / processes
     if dtype == "fastest":
         dtype = fastest_dtype()[0]
-    asked = training["per_device_train_batch_size"]
-    needs = {
-        size: update_bytes(model, training, dtype, prompt_tokens, size)
-        for size in range(asked, 0, -1)
-        if asked % size == 0
-    }
-    if needs[asked] <= free:
+    asked = fitting = training["per_device_train_batch_size"]
+    needed = fitting_needs = update_bytes(model, training, dtype, prompt_tokens, asked)
+    if needed <= free:
         return []
-    fitting = next((size for size in needs if needs[size] <= free), 1)
+    while fitting > 1 and fitting_needs > free:
+        fitting = max(size for size in range(1, fitting) if asked % size == 0)
+        fitting_needs = update_bytes(model, training, dtype, prompt_tokens, fitting)
     return [
         f"memory: an update of {asked} completions of {training['max_completion_length']} tokens "
         f"(a vocabulary of {model.config.get_text_config().vocab_size:,} words) needs about "
-        f"{needs[asked] / 1e9:.1f} GB in a process, and {free / 1e9:.1f} GB are free: "
-        f"per_device_train_batch_size {fitting} needs {needs[fitting] / 1e9:.1f} GB; raise "
+        f"{needed / 1e9:.1f} GB in a process, and {free / 1e9:.1f} GB are free: "
+        f"per_device_train_batch_size {fitting} needs {fitting_needs / 1e9:.1f} GB; raise "
         "gradient_accumulation_steps as much."
     ]
 
@@ -65,8 +63,7 @@ def update_bytes(
     """Estimate the peak of one process in bytes, for a micro batch of so many completions.
 
     Measured with Qwen2.5-Coder-0.5B in bfloat16 on a CPU, LoRA, shared prompts of 228 tokens and
-    completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16. Where memory is plenty, up
-    to 1.1 GiB more: pages of the checkpoint's file, which the kernel takes back.
+    completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16.
     """
     config = model.config.get_text_config()
     size = 4 if dtype in ("float32", None) else 2

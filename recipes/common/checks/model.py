@@ -22,37 +22,34 @@ from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
-from recipes.common.utils.problems import collect_errors
 
 MEASURED_ROWS = 200  # the prompts of the first 200 rows are tokenized
 
 
-def open_model(args: Arguments, rows: list[dict]) -> None:
-    """Add a problem if the model would not load completely or could not read the rows.
+def check_model(args: Arguments, rows: list[dict]) -> None:
+    """Raise an error if the model would not load completely or could not read the rows.
 
-    For a model that is not on this disk yet, only its name is checked.
+    Adds a note of the memory that it needs. For a model that is not on this disk yet, only its name
+    is checked.
     """
-    name, training = args.model["model_name_or_path"], args.training
-    if not name:
-        if not args.is_refused("model_name_or_path"):
-            args.problems.append(
-                "model_name_or_path is missing: give a Hub id or the path of a checkpoint."
-            )
+    training, model = args.training, args.model
+    name = model["model_name_or_path"]
+    if name is None and args.is_refused("model_name_or_path"):
         return
-    with collect_errors(args.problems, f"model_name_or_path {name!r}"):
-        folder = model_folder(name, args.model["model_revision"])
-        if folder is None:
-            check_absent(name)
-            return
-        remote = bool(training["trust_remote_code"])
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
-        built = None
-        if getattr(config, "quantization_config", None) is None:  # else packed, with other names
-            built = check_weights(folder, config, args)
-        tokenizer = load_tokenizer(folder, None, remote, training["chat_template_path"])
-        longest = check_reading(tokenizer, config, training, rows)
-        if built is not None:
-            args.notes += memory_note(built, training, args.model["dtype"], longest)
+    if not name:
+        raise ValueError("model_name_or_path is missing: give a Hub id or a checkpoint's path.")
+    folder = model_folder(name, model["model_revision"])
+    if folder is None:
+        return check_absent(name)
+    remote, template = bool(training["trust_remote_code"]), training["chat_template_path"]
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
+    tokenizer = load_tokenizer(folder, None, remote, template)
+    if training["tools"] or training["environment_factory"]:
+        check_tool_template(tokenizer)
+    longest = check_prompts(tokenizer, config, training, rows)
+    if getattr(config, "quantization_config", None) is None:  # else packed, with other names
+        built = build_without_weights(folder, config, training["model_init_kwargs"], model)
+        args.notes += memory_note(built, training, model["dtype"], longest)
 
 
 def check_reward_model(name: str) -> None:
@@ -93,78 +90,12 @@ def check_absent(name: str) -> None:
         )
 
 
-def check_weights(folder: Path, config: Any, args: Arguments) -> PreTrainedModel:
-    """Return the model on the meta device, with its LoRA.
+def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> int:
+    """Return the tokens of the longest prompt of the first rows.
 
-    Raises ValueError if some weights would start at random, or if LoRA finds no target.
+    `config` is the model's, `training` holds the settings of GRPOConfig. Raises ValueError if the
+    tokenizer, its chat template or the context does not fit the rows.
     """
-    if not config.architectures:
-        raise ValueError("its config.json names no architectures: TRL knows not what to build.")
-    kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
-    own = args.training["model_init_kwargs"] or {}
-    settings = {"attn_implementation": args.model["attn_implementation"], **own}
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # we report missing weights below
-    logging.disable_progress_bar()
-    try:
-        # With the ZeRO-3 config set, transformers would partition the model and refuse device_map.
-        with replaced(deepspeed, _hf_deepspeed_config_weak_ref=None):
-            built, loaded = kind.from_pretrained(
-                folder,
-                config=config,
-                device_map="meta",
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                **settings,
-            )
-    finally:
-        logging.set_verbosity(verbosity)
-        logging.enable_progress_bar()
-    for name, has, wanted in loaded["mismatched_keys"]:
-        raise ValueError(f"{name} has the shape {list(has)}, by its config.json {list(wanted)}.")
-    if missing := sorted(loaded["missing_keys"]):
-        unknown = min(loaded["unexpected_keys"], default="none")
-        raise ValueError(
-            f"its weights lack {', '.join(missing[:3])}: {len(missing)} would start at random (the "
-            f"first of a name that the model does not know: {unknown}). Give the whole checkpoint, "
-            "saved without what wraps the model."
-        )
-    if args.model["use_peft"]:
-        add_lora(built, args.model)
-    return built
-
-
-def add_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
-    """Add the LoRA; ValueError if a name finds nothing, as PEFT is content with one of several."""
-    modules = list(built.named_modules())
-    linear = {name.rpartition(".")[2] for name, part in modules if isinstance(part, nn.Linear)}
-    parts = [f".{name}" for name, _ in [*modules, *built.named_parameters()]]
-    for setting in ("lora_target_modules", "lora_modules_to_save", "lora_target_parameters"):
-        names = model[setting] or []
-        if setting == "lora_target_modules" and len(names) == 1:
-            continue  # all-linear, or TRL makes it a regular expression of a whole name
-        missing = [name for name in names if not any(part.endswith(f".{name}") for part in parts)]
-        if missing:
-            raise ValueError(
-                f"{setting}: nothing has the name {', '.join(missing)}: the model has "
-                f"{', '.join(sorted(linear))}; or give all-linear."
-            )
-    config = get_peft_config(ModelConfig(**model))
-    try:
-        inject_adapter_in_model(config, built, low_cpu_mem_usage=True)
-    except ValueError as error:
-        raise ValueError(
-            f"{error} One name alone is a regular expression of a whole name, '.*q_proj' say."
-        ) from error
-
-
-def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> int:
-    """Return the tokens of the longest prompt.
-
-    Raises ValueError if the tokenizer, its chat template or the context does not fit the rows.
-    """
-    if training["tools"] or training["environment_factory"]:
-        check_tool_template(tokenizer)
     kwargs = {"add_generation_prompt": True, **(training["chat_template_kwargs"] or {})}
     texts = []
     for number, row in enumerate(rows[:MEASURED_ROWS]):
@@ -180,9 +111,9 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
         texts.append(text)
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
-    size = config.get_text_config().vocab_size
     if known.eos_token_id is None:
         raise ValueError("its tokenizer has no eos_token, so that no answer would end: set it.")
+    size = config.get_text_config().vocab_size
     largest = max([known.eos_token_id, *(token for row in ids for token in row)])
     if largest >= size:
         raise ValueError(
@@ -198,3 +129,72 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"{max(room - longest, 0)}, or shorten the prompts."
         )
     return longest
+
+
+def build_without_weights(
+    folder: Path, config: Any, init_kwargs: dict[str, Any] | None, model: dict[str, Any]
+) -> PreTrainedModel:
+    """Return the model of a checkpoint on the meta device, with its LoRA.
+
+    `init_kwargs` are the run's model_init_kwargs, `model` the settings of ModelConfig. Raises
+    ValueError if some weights would start at random, or if LoRA finds no target.
+    """
+    if not config.architectures:
+        raise ValueError("its config.json names no architectures: TRL knows not what to build.")
+    kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # we report missing weights below
+    logging.disable_progress_bar()
+    try:
+        # With the ZeRO-3 config set, transformers would partition the model and refuse device_map.
+        with replaced(deepspeed, _hf_deepspeed_config_weak_ref=None):
+            built, loaded = kind.from_pretrained(
+                folder,
+                config=config,
+                device_map="meta",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **{"attn_implementation": model["attn_implementation"], **(init_kwargs or {})},
+            )
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()
+    for name, has, wanted in loaded["mismatched_keys"]:
+        raise ValueError(f"{name} has the shape {list(has)}, by its config.json {list(wanted)}.")
+    if missing := sorted(loaded["missing_keys"]):
+        unknown = min(loaded["unexpected_keys"], default="none")
+        raise ValueError(
+            f"its weights lack {', '.join(missing[:3])}: {len(missing)} would start at random (the "
+            f"first of a name that the model does not know: {unknown}). Give the whole checkpoint, "
+            "saved without what wraps the model."
+        )
+    if model["use_peft"]:
+        add_lora(built, model)
+    return built
+
+
+def add_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
+    """Add the LoRA that the settings of ModelConfig ask for to a model on the meta device.
+
+    Raises ValueError if one of several names finds nothing, with which PEFT is content.
+    """
+    modules = list(built.named_modules())
+    parts = [f".{name}" for name, _ in [*modules, *built.named_parameters()]]
+    for setting in ("lora_target_modules", "lora_modules_to_save", "lora_target_parameters"):
+        names = model[setting] or []
+        if setting == "lora_target_modules" and len(names) == 1:
+            continue  # all-linear, or TRL makes it a regular expression of a whole name
+        missing = [name for name in names if not any(part.endswith(f".{name}") for part in parts)]
+        if missing:
+            linear = {name.rpartition(".")[2] for name, m in modules if isinstance(m, nn.Linear)}
+            raise ValueError(
+                f"{setting}: nothing has the name {', '.join(missing)}: the model has "
+                f"{', '.join(sorted(linear))}; or give all-linear."
+            )
+    config = get_peft_config(ModelConfig(**model))
+    try:
+        inject_adapter_in_model(config, built, low_cpu_mem_usage=True)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} One name alone is a regular expression of a whole name, '.*q_proj' say."
+        ) from error

@@ -1,5 +1,5 @@
 """Preflight: may this run start? Before any weight is loaded, it checks the settings, the rows, the
-rewards, the model and its tokenizer, and the run's folder.
+rewards, the model and its tokenizer.
 
 Every problem joins one list, `args.problems`, also an error raised by a library or a user's code.
 So all problems are reported at once, and no input ends in a traceback. Preflight does not check
@@ -7,6 +7,7 @@ whether the model will learn.
 """
 
 import json
+import os
 import shlex
 import textwrap
 from collections.abc import Callable, Sequence
@@ -14,24 +15,26 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset, IterableDataset
-from trl import ModelConfig
+from transformers import Trainer, get_scheduler
+from transformers.integrations import get_reporting_integration_callbacks
+from transformers.quantizers import AutoHfQuantizer
+from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from recipes.common.checks.launch import (
-    build,
-    check_batch,
-    check_launch_file,
-    check_processes,
-    check_public_names,
-)
-from recipes.common.checks.model import open_model
+from recipes.common.checks.launch import check_launch
+from recipes.common.checks.model import check_model
 from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.data.split import first_rows
-from recipes.common.limits import check_combinations
+from recipes.common.limits import check_combinations, check_generation
 from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
-from recipes.common.training.engine import world_size
+from recipes.common.training.callbacks import generation_period
+from recipes.common.training.engine import asked_engine, check_engine, world_size
+from recipes.common.training.tools import tools_of
+from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors
+from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
@@ -75,29 +78,121 @@ def preflight(
     if not args.is_read:
         return result
     with collect_errors(problems, "the launch"):
-        wrong = check_processes()
-        problems += wrong or check_launch_file()
-        if not wrong:
-            result.model, result.training = build(args)
-    problems += check_public_names(args.training)
+        check_launch()
+        result.model, result.training = build(args)
     with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
     with collect_errors(problems):
         result.rows = first_rows(train_rows)
     held_out = eval_rows.to_list() if eval_rows else []
     validation = validation_rows.to_list() if validation_rows else []
-    rows = result.rows + validation
     with collect_errors(problems):
         if result.training:
             problems += check_batch(result.training, train_rows)
             prepare_rewards(result)
-        is_stream = isinstance(train_rows, IterableDataset)
         result.lines = check_rewards(
-            args, rows, held_out, result.rewards, reference_completion, is_stream
+            args,
+            result.rows + validation,
+            held_out,
+            result.rewards,
+            reference_completion,
+            is_stream=isinstance(train_rows, IterableDataset),
         )
-    open_model(args, rows)
+    with collect_errors(problems, f"model_name_or_path {args.model['model_name_or_path']!r}"):
+        check_model(args, result.rows + validation)
     add_notes(result, held_out, validation)
     return result
+
+
+# --- The settings
+
+
+def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
+    """Build TRL's dataclasses and what is made of them; None for one whose settings are wrong.
+
+    What they raise joins the problems of `args`.
+    """
+    training, problems = args.training, args.problems
+    if asked_engine().startswith("ZeRO"):
+        if problems:
+            return None, None
+    elif world_size() > 1:
+        announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
+    # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
+    training["use_cpu"] = bool(
+        training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
+    )
+    if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
+        training["num_generations_eval"] = training["num_generations_eval"] or 1
+    model = config = None
+    with collect_errors(problems):
+        tools_of(training)
+    with collect_errors(problems, "the model and LoRA settings"):
+        model = ModelConfig(**args.model)
+        get_peft_config(model)
+    with collect_errors(problems, "the training settings"):
+        config = GRPOConfig(**training)
+        check_engine({"world_size": config.world_size})
+    if config and model:
+        with collect_errors(problems, "what the settings need"):
+            build_parts(config, model)
+        with collect_errors(problems, "use_vllm"):
+            args.notes += notes_on_vllm(config, model.dtype) if config.use_vllm else []
+    with collect_errors(problems, "generation_kwargs"):
+        if training["generation_kwargs"] and not training["use_vllm"]:
+            check_generation(training["generation_kwargs"])
+    return model, config
+
+
+def build_parts(training: GRPOConfig, model: ModelConfig) -> None:
+    """Build trackers, quantizer, optimizer and schedule: they would raise after the model loads."""
+    for tracker in get_reporting_integration_callbacks(training.report_to):
+        tracker()
+    if config := get_quantization_config(model):
+        AutoHfQuantizer.from_config(config).validate_environment(device_map=None)
+    optimizer_type, settings = torch.optim.SGD, {}
+    if training.optim_target_modules is None and "lomo" not in training.optim.value:
+        # The other optimizers need a model.
+        optimizer_type, settings = Trainer.get_optimizer_cls_and_kwargs(training)
+    optimizer = optimizer_type([torch.nn.Parameter(torch.zeros(1))], **settings)
+    steps = max(training.max_steps, 1)
+    warmup, more = training.get_warmup_steps(steps), training.lr_scheduler_kwargs
+    get_scheduler(training.lr_scheduler_type, optimizer, warmup, steps, more)
+
+
+def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) -> list[str]:
+    """Problems: rows too few for a generation, or a checkpoint that would fall within one.
+
+    TRL cannot resume in the middle of a generation (the rollouts that several steps share).
+    """
+    problems = []
+    prompts = training.generation_batch_size // training.num_generations
+    if isinstance(rows, Dataset) and len(rows) < prompts:
+        problems.append(
+            f"the training rows are fewer than the {prompts} prompts of one generation."
+        )
+    if isinstance(rows, IterableDataset) and training.max_steps < 1:
+        problems.append("streamed data has no length: set max_steps.")
+    accumulation, steps = training.gradient_accumulation_steps, training.steps_per_generation
+    period = generation_period(accumulation, steps, training.num_iterations)
+    saved_every = training.save_steps if training.save_strategy == "steps" else None
+    if period is None:
+        problems.append(
+            f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x "
+            f"num_iterations ({steps} x {training.num_iterations}) do not divide one another, so "
+            "no optimizer step ends a generation and the run could never be resumed. Make one a "
+            "multiple of the other."
+        )
+    elif saved_every is not None and (saved_every < 1 or saved_every % period):
+        problems.append(
+            f"save_steps={saved_every:g} would save in the middle of a generation, which TRL "
+            f"cannot resume: set it to a multiple of {period}."
+        )
+    return problems
+
+
+# --- Rewards that get ready, and notes
 
 
 def prepare_rewards(result: Preflight) -> None:
@@ -128,10 +223,10 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
         words = shlex.join(["python", "scripts/audit_rewards.py", *hide_secrets(args.words)])
         notes.append(f"what each reward pays for each trick: {words}")
     if validation:
-        training = args.training
         when = "after each epoch"
-        if training["eval_strategy"] == "steps":
-            when = f"every {training['eval_steps'] or training['logging_steps']:g} steps"
+        if args.training["eval_strategy"] == "steps":
+            steps = args.training["eval_steps"] or args.training["logging_steps"]
+            when = f"every {steps:g} steps"
         notes.append(
             f"validation: {len(validation)} rows of the training side, evaluated {when} and never "
             "trained on"
@@ -140,10 +235,16 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
         notes.append(power_line(len(held_out)))
 
 
+# --- The result
+
+
 def resolved(
     recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str
 ) -> dict[str, Any]:
-    """All settings of a run as plain data, without secrets, to compare a later start with them."""
+    """All settings of a run as plain data, without secrets, to compare a later start with them.
+
+    `name` is the recipe's: the name of its folder.
+    """
     values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
     public = {name: value for name, value in values.items() if not is_secret(name)}
     return hide_secrets(json.loads(json.dumps(public, default=str)))

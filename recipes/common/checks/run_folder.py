@@ -50,7 +50,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
     """The dtype for `dtype: fastest`: recorded in the folder or measured. Every rank calls this."""
     dtype = None
     if not recipe.fresh:
-        with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
+        with contextlib.suppress(ValueError, OSError):  # `open_run_folder` refuses what is damaged
             dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
@@ -72,12 +72,15 @@ def open_run_folder(
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the
             folder belongs to another run, is damaged or is still being written.
     """
-    refusal = None
-    is_finished = False
-    checkpoint = None
+    folder = Path(training.output_dir)
+    refusal, is_finished, checkpoint = None, False, None
     if training.process_index == 0:
         try:
-            is_finished, checkpoint = _decide(recipe, training, record)
+            record = take_over(folder, recipe, record)
+            is_finished = all((folder / name).is_file() for name in FINISHED)
+            if not is_finished:
+                checkpoint = prepare_start(folder, recipe, training)
+                files.write_json(folder / files.RECORD, record)
         except (ValueError, OSError) as error:
             refusal = f"error: {error}"
     if training.world_size > 1:
@@ -86,48 +89,86 @@ def open_run_folder(
     if refusal:
         refuse(refusal)
     if is_finished:
+        announce(f"The run in {folder} is finished (--fresh starts it anew):")
+        announce((folder / files.TABLE).read_text(encoding="utf-8"))
         sys.exit(0)
+    announce(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.")
     return checkpoint
 
 
-def _decide(
-    recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]
-) -> tuple[bool, str | None]:
-    """Return (the run is finished, the checkpoint to resume); ValueError refuses the start."""
-    folder = Path(training.output_dir)
-    _take_lock(folder)
+def take_over(folder: Path, recipe: RecipeArguments, record: dict[str, Any]) -> dict[str, Any]:
+    """Lock the folder and return the record to write there, updated if it holds this run.
+
+    With `fresh` what was there is moved aside. ValueError refuses: the folder is in use, holds
+    something else, or another run than that of `record`.
+    """
+    take_lock(folder)
     is_empty = all(path.name == files.LOCK for path in folder.iterdir())
     if recipe.fresh and not is_empty:
-        print(f"--fresh: the content of {folder} is now in {_move_aside(folder)}.")
+        aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
+        folder.rename(aside)
+        take_lock(folder)
+        print(f"--fresh: the content of {folder} is now in {aside}.")
     elif not is_empty and not (folder / files.RECORD).is_file():
         raise ValueError(
             f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
     old = files.read_json(folder / files.RECORD, {})
-    digests, was = old.get("digests"), old.get("versions")
-    if old and not (isinstance(digests, dict) and isinstance(was, dict | None)):
-        raise ValueError(f"{folder / files.RECORD} is damaged: its digests or versions are lost")
+    if old and not isinstance(old.get("digests"), dict):
+        raise ValueError(f"{folder / files.RECORD} is damaged: its digests are lost")
     left = [folder / files.EVALUATION, folder / files.SUMMARY, *files.checkpoints(folder)]
     if any(path.exists() for path in left):
-        record = _update_record(recipe, folder, old, record)
-    if all((folder / name).is_file() for name in FINISHED):
-        print(f"The run in {folder} is finished (--fresh starts it anew):")
-        print((folder / files.TABLE).read_text(encoding="utf-8"))
-        return True, None
-    checkpoint = _find_newest_whole(folder)
-    _check_resumable(recipe, training, folder, checkpoint)
+        return update_record(folder, old, record, "reward_code" in recipe.accept_changed)
+    return record
+
+
+def update_record(
+    folder: Path, old: dict[str, Any], new: dict[str, Any], accepts_code: bool
+) -> dict[str, Any]:
+    """Return the record `old` with the changes that a resume may make; ValueError for others.
+
+    `accepts_code`: the code of a reward may have changed. versions.json keeps the command of each
+    start, so it shows when a change was made.
+    """
+    changed = differences(old, new)
+    codes = {name for name in changed if name.startswith(CODE)}
+    accepted = CHANGEABLE | codes if accepts_code else CHANGEABLE
+    if wrong := [name for name in changed if name not in accepted]:
+        lines = "\n".join(f"  {name}: {changed[name]}" for name in wrong)
+        hint = "\nTo go on with the changed code, give --accept_changed reward_code."
+        raise ValueError(
+            f"{folder} holds a run with another configuration:\n{lines}\nUndo these changes to "
+            "resume it, use another output_dir, or --fresh to move it aside."
+            f"{hint if codes & set(wrong) else ''}"
+        )
+    record = {**old, "digests": dict(old["digests"])}
+    for name, change in changed.items():
+        print(f"{name}: {change}; from here on this is the run's.")
+        if name in codes:
+            record["digests"][name] = new["digests"][name]
+        else:
+            record[name] = new[name]
+    return record
+
+
+def prepare_start(folder: Path, recipe: RecipeArguments, training: GRPOConfig) -> str | None:
+    """Return the checkpoint to resume, and delete the completions that its run wrote after it.
+
+    None for a start at step 0. ValueError if what a resume needs is damaged or missing.
+    """
+    checkpoint = newest_whole_checkpoint(folder)
+    if checkpoint:
+        check_resumable(checkpoint, recipe, training)
     step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     for file in files.completion_files(folder):
         number = file.stem.rpartition("_")[2]
         if number.isdecimal() and int(number) > step:
             file.unlink()  # the resumed run writes this step again
-    files.write_json(folder / files.RECORD, record)
-    print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
-    return False, str(checkpoint) if checkpoint else None
+    return str(checkpoint) if checkpoint else None
 
 
-def _find_newest_whole(folder: Path) -> Path | None:
+def newest_whole_checkpoint(folder: Path) -> Path | None:
     """Find the newest whole checkpoint; None if no save was ever completed.
 
     A warning names each newer one that is not whole. ValueError if a checkpoint was damaged after
@@ -150,52 +191,9 @@ def _find_newest_whole(folder: Path) -> Path | None:
     return None
 
 
-def _update_record(
-    recipe: RecipeArguments, folder: Path, old: dict[str, Any], new: dict[str, Any]
-) -> dict[str, Any]:
-    """Update the record `old` with the changes that a resume may make; ValueError for others.
-
-    versions.json keeps the command of each start, so it shows when a change was made.
-    """
-    changed = differences(old, new)
-    codes = {name for name in changed if name.startswith(CODE)}
-    accepted = CHANGEABLE | (codes if "reward_code" in recipe.accept_changed else set())
-    if wrong := [name for name in changed if name not in accepted]:
-        lines = "\n".join(f"  {name}: {changed[name]}" for name in wrong)
-        hint = "\nTo go on with the changed code, give --accept_changed reward_code."
-        raise ValueError(
-            f"{folder} holds a run with another configuration:\n{lines}\nUndo these changes to "
-            "resume it, use another output_dir, or --fresh to move it aside."
-            f"{hint if codes & set(wrong) else ''}"
-        )
-    was, now = old.get("versions") or {}, new["versions"]
-    others = [
-        f"{name} {was[name]} -> {now.get(name)}" for name in was if was[name] != now.get(name)
-    ]
-    if others:
-        print(f"warning: other versions than at the start: {', '.join(others)}.")
-        print("The tokens may not be the same.")
-    record = {**old, "digests": dict(old["digests"])}
-    for name, change in changed.items():
-        print(f"{name}: {change}; from here on this is the run's.")
-        if name in codes:
-            record["digests"][name] = new["digests"][name]
-        else:
-            record[name] = new[name]
-    return record
-
-
-def _check_resumable(
-    recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path | None
-) -> None:
-    """Raise ValueError if the run cannot continue from `checkpoint` (None: no checkpoint)."""
-    if checkpoint is None and (folder / files.SUMMARY).is_file():
-        raise ValueError(
-            f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and it "
-            f"has no checkpoint left.\nWrite the report with: python scripts/report.py {folder}"
-        )
-    if checkpoint is None:
-        return
+def check_resumable(checkpoint: Path, recipe: RecipeArguments, training: GRPOConfig) -> None:
+    """Raise ValueError if the run cannot continue from a whole checkpoint."""
+    folder = checkpoint.parent
     for name, default in ((files.MINUTES, {}), (files.WANDB, {}), (files.VERSIONS, [])):
         files.read_json(folder / name, default)  # ValueError now, not when the model is loaded
     if training.load_best_model_at_end:
@@ -219,19 +217,11 @@ def _check_resumable(
         )
 
 
-def _move_aside(folder: Path) -> Path:
-    """Rename the folder, and create and lock a new one; return the path of the renamed folder."""
-    aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    folder.rename(aside)
-    _take_lock(folder)
-    return aside
-
-
 _lock: FileLock | None = None  # held for the life of the process
 
 
-def _take_lock(folder: Path) -> None:
-    """Lock the folder; ValueError if another process has it (its launcher may be gone)."""
+def take_lock(folder: Path) -> None:
+    """Make and lock the folder; ValueError if another process has it (its launcher may be gone)."""
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:
@@ -290,6 +280,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
 
 
 def _digest(texts: Iterable[str | bytes]) -> str:
+    """The digest of several texts or contents of files: 16 hexadecimal digits of their SHA-256."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
@@ -298,7 +289,10 @@ def _digest(texts: Iterable[str | bytes]) -> str:
 
 
 def _source_digest(function: Callable) -> str | None:
-    """Digest of a function's file, without comments and layout; None if it has no source file."""
+    """Digest of a function's file, without comments and layout; None if it has no source file.
+
+    A class or an object with `__call__` has the file of its class.
+    """
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
         function = getattr(function, "__wrapped__", None) or function.func
     is_plain = inspect.isroutine(function) or inspect.isclass(function)
@@ -310,7 +304,10 @@ def _source_digest(function: Callable) -> str | None:
 
 
 def _model_digest(folder: Path) -> str:
-    """Digest of the configuration, the weights, the tokenizer and its chat template."""
+    """Digest of a model's files: configuration, weights, tokenizer and chat template.
+
+    Of a large file only `SAMPLE` bytes in its middle are read, and its size.
+    """
     pieces = []
     for path in sorted(path for path in folder.iterdir() if path.suffix in MODEL_FILES):
         size = path.stat().st_size

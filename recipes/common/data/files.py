@@ -29,13 +29,16 @@ def splits_of_path(path: Path, config: str | None = None) -> dict[str, Values]:
     """
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
+    if config:
+        path = path / config
+        if not path.is_dir():
+            raise ValueError(f"dataset_config is {config!r}, and there is no folder {path}.")
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         saved = load_from_disk(str(path))  # written by `save_to_disk`
         return values_by_split(str(path), saved if isinstance(saved, dict) else {"train": saved})
-    if path.is_dir():
-        splits = files_by_split(path / config if config and (path / config).is_dir() else path)
-    else:
-        splits = {"train": [path]} if path.suffix in KINDS and path.is_file() else {}
+    splits = files_by_split(path) if path.is_dir() else {}
+    if path.is_file() and path.suffix in KINDS:
+        splits = {"train": [path]}
     if not splits:
         raise ValueError(
             f"dataset_path: {path} is not a {', '.join(KINDS)} file, nor a folder that holds some "
@@ -44,6 +47,21 @@ def splits_of_path(path: Path, config: str | None = None) -> dict[str, Values]:
     return {
         name: chain.from_iterable(values_of(file) for file in files)
         for name, files in splits.items()
+    }
+
+
+def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
+    """The splits of a data set on the Hub, by name."""
+    return values_by_split(name, load_dataset(name, config))
+
+
+def values_by_split(source: str, splits: dict[str, Dataset]) -> dict[str, Values]:
+    """The rows of loaded splits, each with its place: `("gsm8k, train, row 1", {...})`."""
+    return {
+        split: (
+            (f"{source}, {split}, row {number}", row) for number, row in enumerate(rows, start=1)
+        )
+        for split, rows in splits.items()
     }
 
 
@@ -72,21 +90,6 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
                 "dataset_config, or give its path."
             )
     return splits
-
-
-def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
-    """The splits of a data set on the Hub, by name."""
-    return values_by_split(name, load_dataset(name, config))
-
-
-def values_by_split(source: str, splits: dict[str, Dataset]) -> dict[str, Values]:
-    """The rows of loaded splits, each with its place."""
-    return {
-        split: (
-            (f"{source}, {split}, row {number}", row) for number, row in enumerate(rows, start=1)
-        )
-        for split, rows in splits.items()
-    }
 
 
 def values_of(file: Path) -> Iterator[tuple[str, Any]]:
@@ -124,9 +127,8 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
                     f"line {rows.line_num} has more than the {len(rows.fieldnames)} values of the "
                     'first line; put a text with separators in quotes ("...").'
                 )
-            texts = [str(text) for text in row.values()]
             # Nobody can tell whether 24,5 is one number or two.
-            if separator == ";" and any(re.fullmatch(r"-?\d+,\d+", text) for text in texts):
+            if separator == ";" and any(re.fullmatch(r"-?\d+,\d+", v or "") for v in row.values()):
                 raise ValueError(
                     f"line {rows.line_num} has a number with a comma: write a decimal point, and "
                     "no mark of thousands."

@@ -36,11 +36,14 @@ def warm_start_questions(model: str | None) -> set[str]:
     return set(read_json(Path(model or "", WARM_START), {}).get(QUESTIONS, []))
 
 
-def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
-    """Problems: evaluation questions that are also in the training rows or the warm start."""
+def check_questions(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
+    """Problems: evaluation questions that are trained on, and rows that repeat or contradict one.
+
+    A question is trained on as a training row, or in the warm start that made the local `model`.
+    """
+    problems = []
     # An environment asks its question itself: its prompts may be empty.
     asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if question_of(row["prompt"])}
-    problems = []
     for seen, where in (
         ({question_digest(row["prompt"]) for row in train_rows}, "are also training rows"),
         (warm_start_questions(model), f"were in the warm start of {model}"),
@@ -52,12 +55,6 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | N
                 f"first is row {leaked[0]}). Accuracy on them would measure memory: give "
                 "evaluation rows of their own."
             )
-    return problems
-
-
-def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
-    """Problems: questions with two different answers, and repeated evaluation rows."""
-    problems = []
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first: dict[str, int] = {}  # a question -> the number of its first row
         conflicts, repeated = [], []
@@ -65,8 +62,8 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
             if not question_of(row["prompt"]):
                 continue
             # Two MBPP tasks can have the same prompt and differ only in their tests.
-            asked = [row["task"], row["prompt"], row.get("tests")]
-            earlier = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
+            key = json.dumps([row["task"], row["prompt"], row.get("tests")], default=str)
+            earlier = first.setdefault(key, number)
             answers = rows[earlier].get("answer"), row.get("answer")
             if answers[0] != answers[1]:
                 conflicts.append(f"rows {earlier} and {number}: {answers[0]!r} and {answers[1]!r}")

@@ -64,20 +64,23 @@ def gold_of(answer: str) -> str:
     if "####" in answer:
         return answer.rpartition("####")[2].strip()
     text = (last_boxed(answer) or answer).strip()
-    words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", text)
+    words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", text)  # no names of LaTeX commands
     is_marked = re.search(r"\b(?:answer|result)\b", text, re.IGNORECASE)
+    # A few words are the answer itself: "7 pens", but not "probably 7".
     is_short = len(words) < 3 and not is_marked and HEDGES.isdisjoint(map(str.lower, words))
     if is_short or number_of(text) is not None:
         return text
+    # A sentence: the words that state its answer, and the number that a reader takes from it.
     stated, value = stated_text(text), final_answer(text)
     if stated and re.search(r"[=\\^<>]", stated):  # an expression: a number would be part of it
         return stated
+    # The number counts where it is the one that is stated, or stands behind "=" or "answer".
     has_number = stated and re.search(r"\d", stated)
     is_result = number_of(stated) == value if has_number else "=" in text
     if value is not None and (is_result or is_marked):
         decimal = repr(float(value)).removesuffix(".0")
         return decimal if number_of(decimal) == value else str(value)
-    if stated and is_marked:
+    if stated and is_marked:  # a name: "The answer is Paris."
         return stated
     if re.search(r"\d", text):
         raise ValueError(
@@ -122,19 +125,15 @@ def load_questions(
     train, test = args.dataset_train_split, args.dataset_test_split
     if list(splits) == ["train"] and test == "test":  # a single split is for training
         test = None
-
-    def items_of(split: str) -> list[Item]:
-        if split not in splits:
-            raise ValueError(
-                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set "
-                f"dataset_{'train' if split == train else 'test'}_split; with test null one row in "
-                f"{ONE_IN} is held out."
-            )
-        return usable_items(source, splits[split], columns, check, args.max_bad_rows)
-
-    items = items_of(train)
+    if absent := [name for name in (train, test) if name is not None and name not in splits]:
+        raise ValueError(
+            f"{source} has no split {absent[0]!r} (it has: {', '.join(splits)}): set "
+            f"dataset_{'train' if absent[0] == train else 'test'}_split; with test null one row in "
+            f"{ONE_IN} is held out."
+        )
+    items = usable_items(source, splits[train], columns, check, args.max_bad_rows)
     if test is not None:
-        held_out = items_of(test)
+        held_out = usable_items(source, splits[test], columns, check, args.max_bad_rows)
     else:
         sides = {True: [], False: []}
         for item in items:
@@ -168,7 +167,11 @@ def usable_items(
     check: Check,
     max_bad_rows: int,
 ) -> list[Item]:
-    """The usable items; ValueError if more than `max_bad_rows` rows are unusable, or all are."""
+    """The usable items; ValueError if more than `max_bad_rows` rows are unusable, or all are.
+
+    `values` are rows or lines of JSON, each with its place for messages. `columns` are those of the
+    question and of the answer.
+    """
     from recipes.common.utils.screen import announce
 
     items, problems = collect(values, partial(item_of, columns=columns, check=check))
@@ -182,7 +185,11 @@ def usable_items(
 
 
 def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
-    """The item of a row or of a line of JSON; ValueError if it cannot be used."""
+    """The item of a row or of a line of JSON; ValueError if it cannot be used.
+
+    `columns` are the names of, or paths to, the question and the answer. `check` says why a final
+    answer cannot be used, or None.
+    """
     row = parse_line(value) if isinstance(value, str) else value
     if not isinstance(row, dict):
         raise ValueError(

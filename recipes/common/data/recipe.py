@@ -68,26 +68,22 @@ def load_parts(
     """
     recipe, problems = args.recipe, args.problems
     rewards, rows = None, (None, None, None)
-    if not args.is_read:
-        return rewards, *rows
-    skips_rewards = args.is_refused("reward_funcs", "reward_kwargs", "reward_tasks")
-    skips_rows = args.is_refused("dataset_path", "dataset_name", "only_rows")
+    is_wanted = args.is_read and not args.is_refused("dataset_path", "dataset_name", "only_rows")
     with collect_errors(problems):
-        if load_rows and not skips_rows:
+        if load_rows and is_wanted:
             try:
                 split = load_split(args, load_rows)
             except OSError as error:  # the Hub's client raises OSError
                 raise ValueError(
-                    f"the rows cannot be loaded ({type(error).__name__}: {error}): give "
-                    "dataset_path, correct dataset_name, or connect to the network."
+                    f"the rows cannot be loaded ({type(error).__name__}: {error}): correct "
+                    "dataset_path or dataset_name; a data set of the Hub needs the network."
                 ) from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
+    named = ("reward_funcs", "reward_kwargs", "reward_tasks")
     with collect_errors(problems):
-        if not skips_rewards:
+        if args.is_read and not args.is_refused(*named):
             rewards = load_rewards(
-                recipe.reward_funcs,
-                recipe.reward_kwargs,
-                recipe.reward_tasks,
+                *(getattr(recipe, name) for name in named),
                 allow_none=bool(args.training["environment_factory"]),
             )
     return rewards, *rows
@@ -117,14 +113,11 @@ def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
 
     def add(row: dict) -> dict:
         for name, column in columns.items():
-            problem = "do not have it" if column not in row else None
-            # Rows that a probe kept already have the new column.
-            if not problem and row.get(name, row[column]) != row[column]:
-                problem = f"have another of the name {name!r}"
-            if problem:
+            # Rows that a probe wrote have the new column already.
+            if column not in row or row.get(name, row[column]) != row[column]:
                 raise ValueError(
-                    f"reward_columns gives the column {column!r} as {name!r}, but the rows "
-                    f"{problem}; their columns: {', '.join(row)}."
+                    f"reward_columns gives the column {column!r} as {name!r}: the rows do not have "
+                    f"it, or have another {name!r} (their columns: {', '.join(row)})."
                 )
         return {name: row[column] for name, column in columns.items()}
 

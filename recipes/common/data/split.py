@@ -29,20 +29,23 @@ def split_distinct(
 
     `is_held_out` of the `question` decides the side; a repeated `question` is skipped.
     """
-    wanted = {False: train, True: held_out}
-    sides: dict[bool, dict[str, dict]] = {False: {}, True: {}}
+    training: dict[str, dict] = {}  # question -> item
+    testing: dict[str, dict] = {}
     for item in items:
-        side = is_held_out(item["question"], one_in)
-        if len(sides[side]) < wanted[side]:
-            sides[side].setdefault(item["question"], item)
-        if all(len(sides[side]) == wanted[side] for side in wanted):
+        is_test = is_held_out(item["question"], one_in)
+        side, wanted = (testing, held_out) if is_test else (training, train)
+        if len(side) < wanted:
+            side.setdefault(item["question"], item)
+        if len(training) == train and len(testing) == held_out:
             break
-    return list(sides[False].values()), list(sides[True].values())
+    return list(training.values()), list(testing.values())
 
 
 def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
     """Draw `count` rows by `seed`; None keeps all rows in their order."""
-    return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
+    if count is None:
+        return rows
+    return rows.shuffle(seed=seed).select(range(min(count, len(rows))))
 
 
 def first_rows(rows: Rows | None) -> list[dict]:
@@ -99,7 +102,10 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
 
 
 def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
-    """Split off `count` rows: the first of a stream, the last without a seed, else drawn."""
+    """Return the other rows, and `count` rows for the validation curve.
+
+    These are the first of a stream; else they are drawn by `seed`, or the last ones if it is None.
+    """
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
