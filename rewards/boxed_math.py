@@ -58,14 +58,18 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
+    """The answer in a box; of a choice with its value, `(C) 14`, the part that is `wanted`."""
     choice = _CHOICE.fullmatch(text)
-    if choice and not _NOT_ALONE.match(choice[2]):  # "(C) 14" matches a gold of C and of 14
+    if choice and not _NOT_ALONE.match(choice[2]):
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     return _read(text, wanted)
 
 
 def _read(text: str, wanted: Answer | None = None) -> Answer:
-    """The answer in a text; where the text is a sentence, the answer that the sentence states."""
+    """The answer in a text; where the text is a sentence, the answer that the sentence states.
+
+    A text that equals `wanted`, the gold, is never taken for a sentence.
+    """
     answer = read_answer(without_dollars(text))
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
     is_answer = answer == wanted or (answer.kind not in unread and not _PROSE.search(text))
