@@ -6,7 +6,7 @@ from functools import partial
 
 from rewards.answer import final_answer, last_tag, read_one_number
 from rewards.latex.number import number_of
-from rewards.rows import LogExtra, log_answers, read_each, score_rows
+from rewards.rows import LogExtra, log_rows
 from rewards.text import answer_part, completion_text, find_tag
 
 # The start of an answer that lm-evaluation-harness's strict filter accepts.
@@ -87,9 +87,10 @@ class Gsm8kCorrectness:
     def __call__(
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        parsed = read_each(self._read, [completion_text(completion) for completion in completions])
-        log_answers(self.__name__, answer, parsed, log_extra)
-        return score_rows(self.__name__, self.score, parsed, answer, log_extra=log_extra)
+        parsed = [self._read(completion_text(completion)) for completion in completions]
+        scores = [self.score(*row) for row in zip(parsed, answer, strict=True)]
+        log_rows(self.__name__, answer, parsed, scores, log_extra)
+        return scores
 
     def _read(self, text: str) -> str | Fraction | None:
         if self.lenient:
@@ -112,5 +113,6 @@ class Gsm8kHarness:
         self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         texts = [answer_part(completion_text(completion)) for completion in completions]
-        log_answers(self.__name__, answer, read_each(last_tag, texts), log_extra)
-        return score_rows(self.__name__, self.score, texts, answer, log_extra=log_extra)
+        scores = [self.score(*row) for row in zip(texts, answer, strict=True)]
+        log_rows(self.__name__, answer, [last_tag(text) for text in texts], scores, log_extra)
+        return scores
