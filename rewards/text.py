@@ -259,7 +259,10 @@ def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
 
 
 def _verdict(clause: str, value: Fraction | None) -> bool | None:
-    """Whether a clause says that the answer is right; None where it is no verdict."""
+    """Whether a clause says that the answer, of this value, is right; None if it is no verdict.
+
+    Example: False of "that is wrong"; None of "17 is wrong" for the value 18.
+    """
     subjects, denials, is_judged, is_behind_number = 0, 0, False, False
     for number, word in _PIECE.findall(clause):
         word = re.sub("['’](?:s|re|m|ll|d)$", "", word.casefold())
