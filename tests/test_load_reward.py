@@ -150,22 +150,6 @@ def test_a_record_has_what_the_callable_declares(mine):
     assert reward_of(functools.partial(XmlFormat(), prompts=[])).kind == "format"
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "declared"),
-    [
-        ("gsm8k_correctness", {"exact": 1.0}, ("verifier", 1.0, ("answer",))),
-        ("gsm8k_harness", {"exact": 1.0}, ("verifier", 1.0, ("answer",))),
-        ("boxed_math", {"correct": 2.0}, ("verifier", 2.0, ("answer",))),
-        ("reasoning_gym", {"correct": 7.0}, ("verifier", 7.0, ("entry",))),
-        ("code_tests", {}, ("verifier", 1.0, ("tests",))),
-        ("xml_format", {"per_tag": 0.1}, ("format", 0.4, ())),
-    ],
-)
-def test_a_registered_reward_declares_its_kind_full_amount_and_columns(name, parameters, declared):
-    reward = load_reward(name, **parameters)
-    assert (reward.kind, reward.full, reward.columns) == declared
-
-
 # Mistakes
 
 TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"
