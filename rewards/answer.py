@@ -337,20 +337,21 @@ def _after_marker(text: str) -> Stated | None:
 
     Markers: `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18".
     """
-    for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
-        behind = text[cue.end() :]
+    for marker in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
+        behind = text[marker.end() :]
         if not _DIGIT.search(behind) and re.search("[A-Za-z]", behind):  # "Answer: unknown"
-            return Stated(None, cue.end())
+            return Stated(None, marker.end())
         line = behind[:MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
-        if cue[0] == "####" and _STEP.match(line):
+        if marker[0] == "####" and _STEP.match(line):
             continue
         line = _plain(_SENTENCE_END.split(line, maxsplit=1)[0])
         line = line[_LEAD.match(line).end() :]
         numbers = [*itertools.islice(_NUMBER.finditer(line), 2)]
-        if not numbers or numbers[0].start() > 0:
+        if not numbers or numbers[0].start() > 0:  # no number stands right behind the marker
             continue
-        raw = _NUMBER.search(text, cue.end())
-        start, end = raw.span() if raw else (cue.end(), cue.end())
+        # The same number in the text itself, which `_plain` may have shortened.
+        number = _NUMBER.search(text, marker.end())
+        start, end = number.span() if number else (marker.end(), marker.end())
         if is_denied(text, start, end):
             return Stated(None, end)
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())

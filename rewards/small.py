@@ -132,12 +132,12 @@ class Majority:
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         groups = [json.dumps(prompt) for prompt in prompts]
         answers = [_offered(completion_text(completion)) for completion in completions]
-        offered = list(zip(groups, answers, strict=True))
-        counts = Counter(pair for pair in _of_all_ranks(offered) if pair[1] is not None)
+        pairs = list(zip(groups, answers, strict=True))
+        counts = Counter(pair for pair in _of_all_ranks(pairs) if pair[1] is not None)
         most = Counter()  # group -> the count of its most common answer
         for (group, _), count in counts.items():
             most[group] = max(most[group], count)
-        return [float(0 < counts[pair] == most[pair[0]]) for pair in offered]
+        return [float(0 < counts[pair] == most[pair[0]]) for pair in pairs]
 
 
 def _offered(text: str) -> str | None:
@@ -146,7 +146,7 @@ def _offered(text: str) -> str | None:
     return (last_tag(answer) or last_box(answer)) if number is None else str(number)
 
 
-def _of_all_ranks(offered: list) -> list:
+def _of_all_ranks(pairs: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
     """Gather the (group, answer) pairs of all ranks, since a group may be spread over ranks.
 
     This needs every rank to call the reward for each batch, which TRL does.
@@ -154,7 +154,7 @@ def _of_all_ranks(offered: list) -> list:
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):
-        return offered
+        return pairs
     by_rank = [None] * dist.get_world_size()
-    dist.all_gather_object(by_rank, offered)
+    dist.all_gather_object(by_rank, pairs)
     return [pair for of_rank in by_rank for pair in of_rank]
