@@ -132,7 +132,12 @@ class BoxedMath:
         self.full, self.wrong, self.thoughts = correct, wrong, thoughts
 
     def __call__(
-        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         texts = [answer_part(completion_text(one), self.thoughts) for one in completions]
         boxes = [last_box(text) for text in texts]
@@ -141,6 +146,7 @@ class BoxedMath:
         return scores
 
     def _score(self, box: str | None, prompt: str | list[dict], gold: str) -> float | None:
+        """Score the answer that was read from a box; None where no answer can equal the gold."""
         is_right = is_equivalent(gold, box or "")
         if is_right and self.refuses:
             is_right = not is_unworked(prompt, box, gold)

@@ -89,7 +89,7 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
         line, start = start, end if newline < 0 else newline + 1
         if text.find("=", line, start) < 0:
             continue
-        chain: list[list[re.Match]] = [[]]
+        chain: list[list[re.Match]] = [[]]  # of sides, each a list of tokens
         for token in _TOKEN.finditer(text, line, start):
             if token["bold"]:
                 continue

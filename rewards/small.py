@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from typing import Any
 
 from rewards.answer import final_answer, last_box, last_tag
 from rewards.text import answer_part, completion_text
@@ -31,7 +32,9 @@ class Length:
             )
         self.target, self.tolerance = target, tolerance
 
-    def __call__(self, prompts, completions, completion_ids, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
         beyond = [max(0, abs(len(ids) - self.target) - self.tolerance) for ids in completion_ids]
         return [max(0.0, 1.0 - tokens / self.target) for tokens in beyond]
 
@@ -53,7 +56,9 @@ class SoftOverlong:
 
         self.punishment = get_soft_overlong_punishment(max_completion_len, soft_punish_cache)
 
-    def __call__(self, prompts, completions, completion_ids, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
         return self.punishment(completion_ids=completion_ids)
 
 
@@ -94,7 +99,9 @@ class Random:
     def __init__(self, seed: int = 0):
         self.seed = seed
 
-    def __call__(self, prompts, completions, trainer_state=None, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, trainer_state: Any = None, **kwargs
+    ) -> list[float]:
         step = getattr(trainer_state, "global_step", 0)
         keys = [f"{self.seed}/{step}/{completion_text(text)}" for text in completions]
         digests = [hashlib.sha256(key.encode(errors="surrogatepass")).digest() for key in keys]
