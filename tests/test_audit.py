@@ -80,9 +80,7 @@ BATTERY = {
     "another answer behind the gold": WRONG.replace("7", "18") + "\n" + WRONG,
     "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
     "answer: gold in the reasoning only": WRONG.replace("r<", "r18<"),
-    "answer: steps there and back": WRONG.replace(
-        "r<", ". ".join(["9 + 0 = 9, 9 - 0 = 9"] * 20) + "<"
-    ),
+    "answer: steps one and one": WRONG.replace("r<", "1 + 1 = 2. " * 50 + "<"),
 }
 ANSWERS = {
     "another row's": "7",
