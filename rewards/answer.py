@@ -239,8 +239,8 @@ def stated_text(text: str) -> str | None:
         return None
     if answer := verbs and words[end:].strip():
         subject = None if re.search("[A-Za-z]", words[:start]) else number_of(words[:start])
-        is_false = subject not in (None, number_of(answer))  # "20 is 18" states no answer
-        return None if is_false else answer
+        is_false = subject is not None and number_of(answer) not in (None, subject)
+        return None if is_false else answer  # "20 is 18" states no answer
     is_vague = re.search(r"[=\\^]", words) or HEDGES.intersection(words.casefold().split())
     value = None if is_vague else stated(words)
     return None if value is None else str(value)
