@@ -17,7 +17,7 @@ from rewards.latex.compare import compare, problem_of
 from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
 from rewards.latex.read import Answer, read_answer
-from rewards.rows import LogExtra, check_penalty, log_rows
+from rewards.rows import LogExtra, check_penalty, log_answers, read_each, score_rows
 from rewards.text import (
     answer_part,
     completion_text,
@@ -140,10 +140,9 @@ class BoxedMath:
         **kwargs,
     ) -> list[float | None]:
         texts = [answer_part(completion_text(one), self.thoughts) for one in completions]
-        boxes = [last_box(text) for text in texts]
-        scores = [self._score(*row) for row in zip(boxes, prompts, answer, strict=True)]
-        log_rows(self.__name__, answer, boxes, scores, log_extra)
-        return scores
+        boxes = read_each(last_box, texts)
+        log_answers(self.__name__, answer, boxes, log_extra)
+        return score_rows(self.__name__, self._score, boxes, prompts, answer, log_extra=log_extra)
 
     def _score(self, box: str | None, prompt: str | list[dict], gold: str) -> float | None:
         """Score the answer that was read from a box; None where no answer can equal the gold."""

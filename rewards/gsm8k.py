@@ -6,7 +6,7 @@ from functools import partial
 
 from rewards.answer import final_answer, last_tag, read_one_number
 from rewards.latex.number import number_of
-from rewards.rows import LogExtra, log_rows
+from rewards.rows import LogExtra, log_answers, read_each, score_rows
 from rewards.text import answer_part, completion_text, find_tag
 
 # The start of an answer that lm-evaluation-harness's strict filter accepts.
@@ -96,10 +96,9 @@ class Gsm8kCorrectness:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        parsed = [self._read(completion_text(completion)) for completion in completions]
-        scores = [self.score(*row) for row in zip(parsed, answer, strict=True)]
-        log_rows(self.__name__, answer, parsed, scores, log_extra)
-        return scores
+        parsed = read_each(self._read, [completion_text(completion) for completion in completions])
+        log_answers(self.__name__, answer, parsed, log_extra)
+        return score_rows(self.__name__, self.score, parsed, answer, log_extra=log_extra)
 
     def _read(self, text: str) -> str | Fraction | None:
         """The text of the answer tag, or with `lenient` the number that the text offers."""
@@ -128,6 +127,5 @@ class Gsm8kHarness:
         **kwargs,
     ) -> list[float | None]:
         texts = [answer_part(completion_text(completion)) for completion in completions]
-        scores = [self.score(*row) for row in zip(texts, answer, strict=True)]
-        log_rows(self.__name__, answer, [last_tag(text) for text in texts], scores, log_extra)
-        return scores
+        log_answers(self.__name__, answer, read_each(last_tag, texts), log_extra)
+        return score_rows(self.__name__, self.score, texts, answer, log_extra=log_extra)

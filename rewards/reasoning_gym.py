@@ -1,5 +1,6 @@
 """Score answers to reasoning-gym tasks with the verifier of each task."""
 
+import contextlib
 import functools
 import json
 import re
@@ -9,7 +10,7 @@ from reasoning_gym.dataset import ProceduralDataset
 
 from rewards.answer import last_tag
 from rewards.latex.number import number_of
-from rewards.rows import LogExtra, log_rows
+from rewards.rows import LogExtra, log_answers, read_each, score_rows
 from rewards.text import answer_part, completion_text
 
 # The verifiers of these data sets pass the answer to `eval` or sympy's parser: it could run code.
@@ -81,6 +82,13 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
     return 1.0 if _accepts(verifier, answer, row) else 0.0
 
 
+def _gold(entry: str) -> str | None:
+    """The right answer of an entry, for the log; None if it cannot be read."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        return json.loads(entry).get("answer")
+    return None
+
+
 class ReasoningGym:
     """Verifier for rows with an `entry` column: `correct` if the task's own verifier accepts.
 
@@ -101,10 +109,11 @@ class ReasoningGym:
         entry: list[str],
         log_extra: LogExtra | None = None,
         **kwargs,
-    ) -> list[float]:
-        parsed = [last_tag(answer_part(completion_text(text))) for text in completions]
-        rows = zip(parsed, entry, strict=True)
-        scores = [self.full * score_reasoning_gym(*row) for row in rows]
-        golds = [json.loads(row)["answer"] for row in entry]
-        log_rows(self.__name__, golds, parsed, scores, log_extra)
-        return scores
+    ) -> list[float | None]:
+        texts = [answer_part(completion_text(completion)) for completion in completions]
+        parsed = read_each(last_tag, texts)
+        log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
+        return score_rows(self.__name__, self._score, parsed, entry, log_extra=log_extra)
+
+    def _score(self, answer: str | None, entry: str) -> float:
+        return self.full * score_reasoning_gym(answer, entry)

@@ -1,10 +1,12 @@
-"""Rows of a data set: as columns and by task, logged by a verifier, read from JSON Lines."""
+"""Score rows one by one (a failure voids one row only), group rows by task, read JSON Lines."""
 
 import contextlib
 import gzip
 import json
+import logging
 import math
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +16,7 @@ LogMetric = Callable[[str, float], None]
 NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messages
 T = TypeVar("T")
 Problem = tuple[str, str]  # the place (file and line) and the message
+logger = logging.getLogger(__name__)
 SHOWN = 5  # distinct messages that an error lists
 
 
@@ -26,6 +29,62 @@ def as_rows(**columns: Any) -> list[dict[str, Any]]:
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
+def read_each(reader: Callable[[str], T], texts: list[str]) -> list[T | None]:
+    """Read an answer from each text; None (no answer) where the text makes the reader fail.
+
+    Example: `read_each(float, ["1.5", "one"]) == [1.5, None]`
+    """
+    answers: list[T | None] = []
+    for text in texts:
+        try:
+            answers.append(reader(text))
+        except Exception as error:
+            logger.warning(f"an answer cannot be read ({type(error).__name__}: {error}): {text!r}")
+            answers.append(None)
+    return answers
+
+
+def score_rows(
+    name: str,
+    scorer: Callable[..., float | None],
+    answers: list,
+    *columns: list,
+    log_extra: LogExtra | None = None,
+) -> list[float | None]:
+    """Return `scorer(answer, *row)` for every row; `answers` were read from the completions.
+
+    Where the scorer fails on an answer, the row scores what an empty answer does: wrong. Where it
+    fails on an empty answer too, the row or the scorer is at fault, and the score is None.
+
+    Logs the column `outcome/<name>`: `graded`; `unparsed` if the scorer returns None (the gold is
+    unusable); `wrong: ...` if it fails on this answer; `error: ...` if it fails on any. From this
+    column the trainer computes the metrics `unparsed/<name>` and `errors/<name>`.
+
+    Example: `score_rows("inverse", lambda n, m: m / int(n or 1), ["2", "0"], [1, 1]) == [0.5, 1.0]`
+    """
+
+    def score_row(answer: Any, row: tuple) -> tuple[float | None, str]:
+        score = scorer(answer, *row)
+        if score is not None and not math.isfinite(score):
+            raise ValueError(f"it returned {score}")
+        return score, "unparsed" if score is None else "graded"
+
+    scored = []
+    for answer, *row in zip(answers, *columns, strict=True):
+        try:
+            scored.append(score_row(answer, row))
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            try:
+                score, outcome = score_row("", row)
+                scored.append((score, f"wrong: {failure}" if outcome == "graded" else outcome))
+            except Exception:
+                scored.append((None, f"error: {failure}"))
+    if log_extra is not None:
+        log_extra(f"outcome/{name}", [outcome for _, outcome in scored])
+    return [score for score, _ in scored]
+
+
 def check_penalty(name: str, wrong: float) -> None:
     """Raise ValueError if the score of a wrong answer is above 0 (0.0 or less means wrong)."""
     if not -math.inf < wrong <= 0.0:
@@ -34,26 +93,17 @@ def check_penalty(name: str, wrong: float) -> None:
         )
 
 
-def log_rows(
-    name: str, golds: list, parsed: list, scores: list[float | None], log_extra: LogExtra | None
-) -> None:
-    """Log what a verifier made of each row, as columns of TRL's table of completions.
+def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
+    """Log the columns `gold/<name>` (the right answer) and `parsed/<name>` (the parsed answer).
 
-    The columns are `gold/<name>` (the right answer), `parsed/<name>` (the answer that was read) and
-    `outcome/<name>`: `graded`, or `unparsed` where the score is None, since the gold is unusable.
-    The trainer computes the metric `unparsed/<name>` from it. Answers are logged as text, so that a
-    column has one type in TRL's parquet file.
+    The reward's name is part of the column name, since TRL merges columns with equal names. Values
+    are logged as text, so that a column has one type in TRL's parquet file.
 
-    Example: `log_rows("mine", ["18"], [None], [0.0], columns.__setitem__)` sets `gold/mine` to
-    `["18"]`, `parsed/mine` to `[None]` and `outcome/mine` to `["graded"]`.
+    Example: `log_answers("mine", ["18"], [None], columns.__setitem__)` sets `gold/mine` to `["18"]`
+    and `parsed/mine` to `[None]`.
     """
-    if log_extra is None:
-        return
-    for column, values in (("gold", golds), ("parsed", parsed)):
-        texts = [None if value is None else str(value) for value in values]
-        log_extra(f"{column}/{name}", texts)
-    outcomes = ["unparsed" if score is None else "graded" for score in scores]
-    log_extra(f"outcome/{name}", outcomes)
+    for column, values in (("gold", golds), ("parsed", parsed)) if log_extra else ():
+        log_extra(f"{column}/{name}", [None if value is None else str(value) for value in values])
 
 
 def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
@@ -111,9 +161,17 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def parse_line(line: str) -> Any:
-    """Return the JSON value of one line; ValueError if it is not JSON."""
+    """Return the JSON value of one line; ValueError if it is not JSON or repeats a key."""
+
+    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        counts = Counter(name for name, _ in pairs)
+        if len(counts) < len(pairs):  # `json` would keep the last one
+            double = counts.most_common(1)[0][0]
+            raise ValueError(f"the key {double!r} stands twice in one object: keep one.")
+        return dict(pairs)
+
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=without_doubles)
     except RecursionError as error:
         raise ValueError("it is nested too deeply for JSON.") from error
     except json.JSONDecodeError as error:
@@ -151,18 +209,16 @@ def shown(problems: list[Problem]) -> str:
         places.setdefault(message, []).append(place)
     lines = []
     for message, (first, *others) in places.items():
-        more = f" (and {len(others)} more)" if others else ""
-        lines.append(f"{first}{more}: {message}")
+        lines.append(
+            f"{first} (and {len(others)} more): {message}" if others else f"{first}: {message}"
+        )
     if len(lines) > SHOWN:
         lines[SHOWN:] = [f"... and {len(lines) - SHOWN} other problems"]
     return "\n".join(lines)
 
 
 def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
-    """Return an `accept` for `read_jsonl`: every key is there, of its types, and not empty.
-
-    Example: `with_keys({"answer": (str,)})({"answer": 5})` raises ValueError.
-    """
+    """Return an `accept` that checks an object: every key is there, of its type, and not empty."""
     words = {str: "text", list: "a list", int: "a number"}
 
     def accept(item: Any) -> dict[str, Any]:
@@ -171,10 +227,9 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
             raise ValueError(f"it must be a JSON object with {wanted}, not {str(item)[:80]!r}")
         if missing := ", ".join(name for name in keys if name not in item):
             raise ValueError(f"{missing} missing (its keys: {', '.join(item)}; wanted: {wanted})")
-        for name, types in keys.items():
-            value, kind = item[name], " or ".join(words[type_] for type_ in types)
-            if not (value and isinstance(value, types)):
-                value = json.dumps(value)[:80]
+        for name, kinds in keys.items():
+            if not isinstance(item[name], kinds) or not item[name]:
+                value, kind = json.dumps(item[name])[:80], " or ".join(map(words.get, kinds))
                 raise ValueError(f"{name} is {value}; it must be {kind} that is not empty")
         return item
 

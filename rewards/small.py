@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from rewards.answer import final_answer, last_box, last_tag
+from rewards.rows import read_each
 from rewards.text import answer_part, completion_text
 
 _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
@@ -133,7 +134,7 @@ class Majority:
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         groups = [json.dumps(prompt) for prompt in prompts]
-        answers = [_offered(completion_text(completion)) for completion in completions]
+        answers = read_each(_offered, [completion_text(completion) for completion in completions])
         pairs = list(zip(groups, answers, strict=True))
         counts = Counter(pair for pair in _of_all_ranks(pairs) if pair[1] is not None)
         most = Counter()  # group -> the count of its most common answer

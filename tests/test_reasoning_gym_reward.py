@@ -33,9 +33,11 @@ def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
     [
         (f"<answer>\n{GOLD}\n</answer>", 2.0),
         (rf"<answer>\boxed{{{GOLD}}}</answer>", 2.0),
-        (f"<answer>{GOLD}</answer><answer>1</answer>", 0.0),  # the last tag
+        (f"<answer>1</answer><answer>{GOLD}</answer>", 2.0),  # the last tag
+        (f"<answer>{GOLD}</answer><answer>1</answer>", 0.0),
         (f"<answer>{int(GOLD) + 1}</answer>", 0.0),
         (f"<answer>{GOLD} or 1</answer>", 0.0),  # for which its verifier gives a part
+        (f"<answer>{GOLD}</answer", 0.0),
         (f"{GOLD}", 0.0),
         (f"<think><answer>{GOLD}</answer></think>I do not know.", 0.0),
         ("<answer>1e999999999</answer>", 0.0),  # at once, without a Fraction of it
@@ -91,6 +93,7 @@ def test_a_verifier_that_accepts_what_is_no_answer_is_refused(dataset, text):
     assert reasoning_gym.create_dataset(dataset, size=1).score_answer(text, entry) == 1.0
     with pytest.raises(ValueError, match=r"accepts '[?0]' .* it pays for wrong answers"):
         score_reasoning_gym(entry["answer"], json.dumps(entry))
+    assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from support.scored_by_place import (
 )
 
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from rewards.rows import score_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -89,10 +90,9 @@ def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
 
 
 def one_row_raises(prompts, completions, log_extra, **kwargs):
-    """FAILED, by a reward that logs an error of the third row."""
-    errors = [None, None, "error: IndexError", *[None] * 5]
-    log_extra("outcome/one_row_raises", errors)
-    return FAILED
+    """FAILED, by a scorer that raises on the third row."""
+    places = [0, 1, 8, *range(3, 8)]
+    return score_rows("one_row_raises", RIGHT.__getitem__, places, log_extra=log_extra)
 
 
 one_row_raises.kind = "verifier"
