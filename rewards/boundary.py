@@ -42,6 +42,8 @@ from rewards.contract import (
 from rewards.text import completion_text
 
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
+NOTICE_S = 10.0  # what takes longer to start is named
+MOST_ALARMS = 20  # one a second
 ROOT = Path(__file__).parents[1]
 # Where the code lies that calls foreign code: no line of it is the user's.
 NOT_THE_USERS = (
@@ -85,6 +87,22 @@ def contained(*key: Any) -> Iterator[None]:
     finally:
         for write, value in before:
             write(value)
+
+
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Contain foreign code that is no call of a reward, such as an import; name what takes long.
+
+    Example: `with starting("the import of mine.py"): import mine`
+    """
+    notice = threading.Timer(NOTICE_S, print, [f"Waiting for {what} ..."], {"flush": True})
+    notice.daemon = True
+    notice.start()
+    try:
+        with contained(what):
+            yield
+    finally:
+        notice.cancel()
 
 
 def process_settings() -> list[tuple[Callable, Callable]]:
@@ -155,14 +173,22 @@ def is_cancelled() -> bool:
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Raise TimeoutError in the block after `seconds`; on the main thread only, where signals go.
 
-    The alarm repeats every second, for code that catches everything once. Not stopped: a call into
-    C that never looks for signals, code that ignores them, and code that always catches everything.
+    The alarm repeats every second, for code that catches everything once. Code that catches it
+    `MOST_ALARMS` times would never end: the process does. Not stopped: a call into C that never
+    looks for signals, and code that ignores them.
     """
     if seconds is None or not on_main_thread():
         yield
         return
+    alarms = 0
 
     def end(number: int, frame: Any) -> None:
+        nonlocal alarms
+        alarms += 1
+        if alarms > MOST_ALARMS:
+            place = f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+            os.write(2, f"error: {place}: it catches the end of its time: correct it.\n".encode())
+            os._exit(2)
         raise OutOfTime
 
     handler = signal.signal(signal.SIGALRM, end)
@@ -336,7 +362,7 @@ def score(
     failures = []
     for outcome in answer.outcomes(reward):
         label, _, failure = (outcome or "").partition(": ")
-        failures.append(failure if label == "error" else None)
+        failures.append(failure if label in ("error", "wrong") else None)
     return scores, failures
 
 

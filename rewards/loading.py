@@ -4,6 +4,7 @@ import difflib
 import functools
 import importlib.util
 import inspect
+import math
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rewards.boundary import describe, exits_end
+from rewards.boundary import describe, starting
 from rewards.contract import (
     KINDS,
     TRL_ARGUMENTS,
@@ -129,6 +130,12 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
         return reward_of(spec.rstrip("/"))  # TRL names the reward by the text after the last slash
     reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
     title, signature = f"reward {spec!r}{place_of(reward.call)}", inspect.signature(reward)
+    if reward.full is not None and not (
+        isinstance(reward.full, int | float) and math.isfinite(reward.full)
+    ):
+        raise ValueError(
+            f"{title} has full {reward.full!r}; allowed: a number, the score of a right answer."
+        )
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     takes_any_column = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column
     takes_completions = named_parameters(reward).keys() & COMPLETION_ARGUMENTS
@@ -183,7 +190,7 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
     if not (inspect.isclass(target) or (takes_only_its_own and required <= kwargs.keys())):
         return functools.partial(target, **kwargs) if kwargs else target
     try:
-        with exits_end():
+        with starting(f"reward {spec!r}, which is being made"):
             reward = target(**kwargs)
     except ValueError:  # of a parameter; the message says what is allowed
         raise
@@ -235,7 +242,7 @@ def find_object(spec: str) -> Callable:
     if location.endswith(".py") and not Path(location).is_file():
         raise ValueError(f"reward {spec!r}: no file {Path(location).resolve()}.")
     try:
-        with exits_end():
+        with starting(f"the import of {location}"):
             module = import_location(location)
     except Exception as error:
         raise ValueError(

@@ -197,6 +197,10 @@ class EquationSteps:
     kind = "step"
 
     def __init__(self, right: float = 1.0, wrong: float = -1.0, uses: int = 1, max_steps: int = 16):
+        if uses < 1 or max_steps < 1:
+            raise ValueError(
+                f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1."
+            )
         self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
         if uses > 1:
             self.farmable = f"numbers used {uses} times are enough for equations that get nowhere"

@@ -26,6 +26,11 @@ class Length:
     farmable = "any text of about the target length earns it: count it only with a right answer"
 
     def __init__(self, target: int, tolerance: int = 0):
+        if target < 1 or tolerance < 0:
+            raise ValueError(
+                f"length: target is {target}, tolerance {tolerance}; they must be at least 1 and "
+                "0 tokens."
+            )
         self.target, self.tolerance = target, tolerance
 
     def __call__(

@@ -5,6 +5,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -288,11 +290,11 @@ def test_a_logged_column_has_one_type(values, column):
 
 def test_an_error_that_a_reward_logs_for_a_row_is_its_failure():
     def logs(completions, log_extra, **kwargs):
-        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded", "wrong"])
+        log_extra("outcome/logs", ["error: KeyError: 'a'", "graded", "wrong: IndexError: "])
         return [None, 1.0, 0.0]
 
     scores, failures = score(logs, [ROW] * 3, ["a", "b", "c"])
-    assert (scores, failures) == ([None, 1.0, 0.0], ["KeyError: 'a'", None, None])
+    assert (scores, failures) == ([None, 1.0, 0.0], ["KeyError: 'a'", None, "IndexError: "])
 
 
 @pytest.mark.parametrize("returned", [None, [True], {"right": 1}, {"right": None}, {5: True}])
@@ -321,3 +323,19 @@ def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one(caplog):
     measure_or_fail(reads, ROW, "nineteen")
     assert caplog.messages == [f"metric 'reads' failed on a completion: {failure}"]  # once
     assert measure_or_fail(lambda row, text: row["gone"], ROW, "18")[0] == {}
+
+
+def test_code_that_always_catches_the_end_of_its_time_ends_the_process_and_is_named():
+    code = """from rewards import boundary
+boundary.MOST_ALARMS = 1
+with boundary.time_limit(0.01):
+    while True:
+        try:
+            while True: pass
+        except BaseException: pass
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.endswith(": it catches the end of its time: correct it.\n")

@@ -25,8 +25,20 @@ def test_soft_overlong_punishes_the_last_tokens_before_the_limit():
     limits = {"max_completion_len": 100, "soft_punish_cache": 20}
     amounts = score("soft_overlong", [""] * 5, [0, 80, 90, 100, 101], **limits)
     assert amounts == [0.0, 0.0, -0.5, -1.0, -1.0]
-    with pytest.raises(ValueError, match="soft_punish_cache is 2; it must lie"):
-        load_reward("soft_overlong", max_completion_len=1, soft_punish_cache=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("length", {"target": 0}),
+        ("length", {"target": 5, "tolerance": -1}),
+        ("equation_steps", {"uses": 0}),
+        ("soft_overlong", {"max_completion_len": 1, "soft_punish_cache": 2}),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(name, parameters):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        load_reward(name, **parameters)
 
 
 def test_prose_scores_from_its_share_of_words_on():

@@ -35,7 +35,7 @@ from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
-from rewards.boundary import exits_end
+from rewards.boundary import starting
 from rewards.contract import UNDECLARED, Reward
 from rewards.text import question_of
 
@@ -107,7 +107,7 @@ def prepare_rewards(result: Preflight) -> None:
     for reward in result.rewards:
         if reward.prepare is not None:
             title = f"reward {reward.name!r}"
-            with collect_errors(args.problems, title), exits_end():
+            with collect_errors(args.problems, title), starting(f"{title} to prepare"):
                 if note := reward.prepare(completions, training.reward_timeout_s):
                     args.notes.append(f"{reward.name}: {note}")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.training.completion import load_tokenizer
-from rewards.boundary import as_text, describe, exits_end
+from rewards.boundary import as_text, describe, starting
 from rewards.contract import AsyncReward, Reward, answer_of, at_once, reward_of
 from rewards.loading import find_object
 
@@ -61,7 +61,7 @@ def tools_of(training: dict[str, Any]) -> list[Callable]:
     if factory is None:
         return tools
     try:
-        with exits_end():
+        with starting(f"environment {spec!r}"):
             environment = factory()
     except Exception as error:
         raise ValueError(
