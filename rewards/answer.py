@@ -84,14 +84,18 @@ class Stated(NamedTuple):
 
 
 def _read(number: re.Match) -> Fraction | None:
-    """The value of one number; "18m" is read as "18 m"."""
+    """The value of a match of `_NUMBER`: 18 for "18m", which is read as "18 m"."""
     digits = number[0][: number.end("digits") - number.start()]
     behind = f" {number['unit']}" if number["unit"] else (number["scale"] or "").strip()
     return number_of(digits + behind)
 
 
 def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
-    """The value of number `i`; None where it is in a list or in a calculation left to do."""
+    """The value of number `i` of a text; None where it is listed, vague or left to calculate.
+
+    `numbers` are the matches of `_NUMBER`. Example: 18 of "It is 18"; None of "17 or 18", "9 * 2",
+    "twice 18" and "18 or more".
+    """
     if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
         return None
     start, end = numbers[i].span()
@@ -135,7 +139,7 @@ def stated(sentence: str) -> Fraction | None:
 
 
 def _plain(text: str) -> str:
-    """The text without bold, LaTeX delimiters and currency."""
+    r"""The text without bold, LaTeX delimiters and currency: "18 eggs" of `**\text{18} eggs**`."""
     text = _BOLD.sub("", text)
     if "\\" in text or "{,}" in text or not text.isascii():
         text = _WRAPPING.sub(r"\1", tidy(text)).replace("\\approx", "=")
@@ -143,7 +147,7 @@ def _plain(text: str) -> str:
 
 
 def _result(side: str) -> Fraction | None:
-    """The value of the right side of an equation."""
+    """The value of the right side of an equation: 18 of " 18 eggs in 3 days", None of " 9 * 2"."""
     side = side[_LEAD.match(side).end() :]
     number = _NUMBER.match(side)
     if number:
@@ -152,7 +156,10 @@ def _result(side: str) -> Fraction | None:
 
 
 def _last_number(text: str) -> Fraction | None:
-    """The last number of a sentence that is not a detail; if all are details, the last one."""
+    """The last number of a sentence that is not a detail; if all are details, the last one.
+
+    Example: 18 of "She keeps 18 eggs in 3 days". Numbers that words deny are passed over.
+    """
     numbers = list(_NUMBER.finditer(text))
     results = []  # the indices of the numbers that are not details
     end = 0  # of the number before
@@ -170,13 +177,18 @@ def _last_number(text: str) -> Fraction | None:
     return None
 
 
+# What may lead a number that stands alone: "= 18", "USD 18".
+_LEADING = re.compile(r"\s*=?\s*(?:USD|EUR|GBP)?\s*")
+
+
 def read_one_number(text: str) -> Fraction | None:
     """Read a text that is one number; None for any other text.
 
-    It reads what `number_of` reads, and also `**18**`, `18m` and `18:00`.
+    It reads what `number_of` reads, and also `**18**`, `18m`, `18:00`, `= 18` and `USD 18`.
 
     Example: `read_one_number("**18**") == 18`; `read_one_number("She keeps 18 eggs") is None`
     """
+    text = text[_LEADING.match(text).end() :]
     value = number_of(text)
     if text.startswith("~"):  # "~18" is about 18, although TeX writes a space so
         return None
@@ -221,12 +233,14 @@ def stated_text(text: str) -> str | None:
     has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) or number_of(words) is not None
     if len(words) > MAX_SENTENCE_CHARS or not has_words or "?" in words:
         return None
-    ends = [verb.end() for verb in _VERB.finditer(words)]
-    end = ends[-1] if ends else 0
+    verbs = list(_VERB.finditer(words))
+    start, end = verbs[-1].span() if verbs else (0, 0)
     if is_denied(words, end, len(words)):
         return None
-    if end and words[end:].strip():
-        return words[end:].strip()
+    if answer := verbs and words[end:].strip():
+        subject = None if re.search("[A-Za-z]", words[:start]) else number_of(words[:start])
+        is_false = subject is not None and number_of(answer) not in (None, subject)
+        return None if is_false else answer  # "20 is 18" states no answer
     is_vague = re.search(r"[=\\^]", words) or HEDGES.intersection(words.casefold().split())
     value = None if is_vague else stated(words)
     return None if value is None else str(value)
@@ -241,7 +255,10 @@ _ASIDE = re.compile(
 
 
 def _last_stated(text: str) -> Stated | None:
-    """What the last sentence with a number states, questions and asides left out."""
+    """What the last sentence with a number states, questions and asides left out.
+
+    Its value is None where a denial comes later ("That is wrong."). None for a text without one.
+    """
     for part in _sentences(text):
         if end_of_denial(part) is not None:
             return Stated(None)
@@ -320,20 +337,21 @@ def _after_marker(text: str) -> Stated | None:
 
     Markers: `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18".
     """
-    for cue in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
-        behind = text[cue.end() :]
+    for marker in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
+        behind = text[marker.end() :]
         if not _DIGIT.search(behind) and re.search("[A-Za-z]", behind):  # "Answer: unknown"
-            return Stated(None, cue.end())
+            return Stated(None, marker.end())
         line = behind[:MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
-        if cue[0] == "####" and _STEP.match(line):
+        if marker[0] == "####" and _STEP.match(line):
             continue
         line = _plain(_SENTENCE_END.split(line, maxsplit=1)[0])
         line = line[_LEAD.match(line).end() :]
         numbers = [*itertools.islice(_NUMBER.finditer(line), 2)]
-        if not numbers or numbers[0].start() > 0:
+        if not numbers or numbers[0].start() > 0:  # no number stands right behind the marker
             continue
-        raw = _NUMBER.search(text, cue.end())
-        start, end = raw.span() if raw else (cue.end(), cue.end())
+        # The same number in the text itself, which `_plain` may have shortened.
+        number = _NUMBER.search(text, marker.end())
+        start, end = number.span() if number else (marker.end(), marker.end())
         if is_denied(text, start, end):
             return Stated(None, end)
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
@@ -342,7 +360,10 @@ def _after_marker(text: str) -> Stated | None:
 
 
 def _enclosed(text: str, place: Place) -> Stated:
-    """The number in a tag or a box: alone, or stated by a sentence."""
+    """The number in a tag or a box of `text`: alone, or stated by a sentence in it.
+
+    Example: 18 of "<answer>She keeps 18 eggs</answer>".
+    """
     inside = inside_of(text, place)
     value = None
     if not is_denied(text, place.start, place.end, inside):

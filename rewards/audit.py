@@ -145,28 +145,44 @@ def try_tricks(
     if reward.kind == "model":
         return cheats
     for task, numbered in rows_by_task(rows).items():
-        known = [row for _, row in numbered if reward.scores(task) and reference(row) is not None]
+        if not reward.scores(task):
+            continue
+        known = [row for _, row in numbered if reference(row) is not None]
         for row in known[:per_task]:
-            texts = tricks(row, reference, known)
-            # First and alone: if the reward runs programs here, the next one would end the process.
-            score_texts(reward, row, [texts.get(MARKS, "")], end)
-            if vars(builtins).pop(MARK, False):
-                cheats.runs_programs = True
+            try_on_row(cheats, row, tricks(row, reference, known), reference(row), end)
+            if cheats.runs_programs:
                 return cheats
-            all_texts = [reference(row), *texts.values()]
-            (right, failure), *scored = score_texts(reward, row, all_texts, end)
-            is_graded = failure is not None or right is not None
-            right = right or 0.0
-            cheats.reference = right if cheats.reference is None else min(right, cheats.reference)
-            for (trick, text), (amount, failure) in zip(texts.items(), scored, strict=True):
-                if failure:
-                    cheats.failed.setdefault(trick, failure)
-                elif amount is not None:
-                    limit = limit_of(reward, trick, right)
-                    cheats.attempts.append(Attempt(trick, text, amount, limit, right))
-                elif is_graded:
-                    cheats.ungraded.append(trick)
     return cheats
+
+
+def try_on_row(
+    cheats: Cheats, row: dict, texts: dict[str, str], right: str | list[dict], end: float
+) -> None:
+    """Score the tricks on one row, and its reference answer; add the results to `cheats`.
+
+    Args:
+        texts: trick -> its completion.
+        right: the reference completion of the row.
+        end: the time (`time.monotonic`) until which the reward is called.
+    """
+    reward = cheats.reward
+    # First and alone: if the reward runs programs here, the next one would end the process.
+    score_texts(reward, row, [texts.get(MARKS, "")], end)
+    if vars(builtins).pop(MARK, False):
+        cheats.runs_programs = True
+        return
+    of_right, *of_tricks = score_texts(reward, row, [right, *texts.values()], end)
+    is_graded = of_right != (None, None)
+    earned = of_right[0] or 0.0
+    cheats.reference = earned if cheats.reference is None else min(earned, cheats.reference)
+    for (trick, text), (amount, failure) in zip(texts.items(), of_tricks, strict=True):
+        if failure:
+            cheats.failed.setdefault(trick, failure)
+        elif amount is not None:
+            limit = limit_of(reward, trick, earned)
+            cheats.attempts.append(Attempt(trick, text, amount, limit, earned))
+        elif is_graded:
+            cheats.ungraded.append(trick)
 
 
 def score_texts(

@@ -3,15 +3,15 @@ metrics, which users write.
 
 - Foreign code gets copies of its arguments. What it changes there, nobody else sees.
 - It draws random numbers from a seed of its own, made from what it is called with, so a resumed run
-  repeats them. Random states, and settings of the process that it changes, are restored after it.
-- A process that it forks ends where the call ends. An exit is an error like any other.
+  repeats them. Random states, the working folder, signal handlers and torch's modes are restored.
+- A process that it forks ends where the call ends. An exit is an error like any other; Ctrl-C is
+  always the user's.
 - What it returns and logs is checked; what it raises is named with file and line (`describe`).
 """
 
 import asyncio
 import copy
 import functools
-import inspect
 import numbers
 import os
 import random
@@ -21,7 +21,6 @@ import sys
 import sysconfig
 import threading
 import traceback
-import warnings
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -45,19 +44,18 @@ from rewards.text import completion_text
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass on
 NOTICE_S = 10.0  # what takes longer to start is named
 MOST_ALARMS = 20  # one a second
-_PIECE = re.compile(r"\s+|\S{1,4}")
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-_CALLERS = tuple(  # the functions that call foreign code
-    str(Path(__file__).parents[1] / name)
-    for name in ("rewards/boundary.py", "rewards/contract.py", "rewards/audit.py", "recipes/common")
+ROOT = Path(__file__).parents[1]
+# Where the code lies that calls foreign code: no line of it is the user's.
+NOT_THE_USERS = (
+    sysconfig.get_path("stdlib"),
+    str(ROOT / "rewards/boundary.py"),
+    str(ROOT / "rewards/contract.py"),
+    str(ROOT / "rewards/audit.py"),
+    str(ROOT / "recipes/common"),
 )
 
 
 # --- The process
-
-
-class UserInterrupt(KeyboardInterrupt):
-    """Ctrl-C by the user while foreign code runs; a KeyboardInterrupt is that code's own."""
 
 
 class OutOfTime(BaseException):
@@ -76,7 +74,7 @@ def contained(*key: Any) -> Iterator[None]:
 
     Example: `with contained(completions): scores = reward(completions=completions)`
     """
-    before = [(write, read()) for read, write in _process_settings()]
+    before = [(write, read()) for read, write in process_settings()]
     seed = zlib.crc32(repr(key).encode(errors="surrogatepass"))
     random.seed(seed)
     if "numpy" in sys.modules:
@@ -84,7 +82,7 @@ def contained(*key: Any) -> Iterator[None]:
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(seed)
     try:
-        with _interrupts_marked(), exits_end():
+        with exits_end():
             yield
     finally:
         for write, value in before:
@@ -93,31 +91,30 @@ def contained(*key: Any) -> Iterator[None]:
 
 @contextmanager
 def starting(what: str) -> Iterator[None]:
-    """Run foreign code that is no call of a reward, such as an import; what it sets stays set.
+    """Contain foreign code that is no call of a reward, such as an import; name what takes long.
 
-    Its exit is a `ForeignExit`, Ctrl-C is the user's, and what takes long is named on the screen.
+    Example: `with starting("the import of mine.py"): import mine`
     """
     notice = threading.Timer(NOTICE_S, print, [f"Waiting for {what} ..."], {"flush": True})
     notice.daemon = True
     notice.start()
     try:
-        with _interrupts_marked(), exits_end():
+        with contained(what):
             yield
     finally:
         notice.cancel()
 
 
-def _process_settings() -> list[tuple[Callable, Callable]]:
-    """How to read and to write each setting of the process that foreign code may change."""
+def process_settings() -> list[tuple[Callable, Callable]]:
+    """A pair of functions, to read and to write it, for each setting that foreign code may change.
+
+    Example: one of the pairs is `(os.getcwd, os.chdir)`.
+    """
     settings: list[tuple[Callable, Callable]] = [
         (random.getstate, random.setstate),
         (os.getcwd, os.chdir),
-        (os.environ.copy, _set_environment),
-        (lambda: (sys.stdout, sys.stderr), _set_output),
-        (sys.getrecursionlimit, sys.setrecursionlimit),
-        (warnings.filters.copy, functools.partial(warnings.filters.__setitem__, slice(None))),
     ]
-    if _is_main_thread():  # no other may set a handler
+    if on_main_thread():  # no other may set a handler
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             if signal.getsignal(number) is not None:  # None: set by C code
                 read = functools.partial(signal.getsignal, number)
@@ -138,61 +135,33 @@ def _process_settings() -> list[tuple[Callable, Callable]]:
     return settings
 
 
-def _set_environment(variables: dict[str, str]) -> None:
-    if os.environ != variables:
-        os.environ.clear()
-        os.environ.update(variables)
-
-
-def _set_output(streams: tuple[Any, Any]) -> None:
-    sys.stdout, sys.stderr = streams
-
-
-def _is_main_thread() -> bool:
+def on_main_thread() -> bool:
+    """Whether the caller runs on the main thread, the only one that signals reach."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
-def _interrupts_marked() -> Iterator[None]:
-    """Mark Ctrl-C inside the block as the user's; on the main thread only, where signals go."""
-    handler = signal.getsignal(signal.SIGINT)
-    is_marked = _is_main_thread() and callable(handler)
-    if is_marked:
-        signal.signal(signal.SIGINT, functools.partial(_interrupt, handler))
-    try:
-        yield
-    finally:
-        if is_marked:
-            signal.signal(signal.SIGINT, handler)
-
-
-def _interrupt(handler: Callable, number: int, frame: Any) -> None:
-    """Handle SIGINT as `handler` does, and mark what it raises as the user's wish."""
-    try:
-        handler(number, frame)
-    except KeyboardInterrupt as interrupt:
-        raise UserInterrupt from interrupt
-
-
-@contextmanager
 def exits_end() -> Iterator[None]:
-    """End at the block's end a process that it forks, and turn its exit into a `ForeignExit`."""
+    """Turn an exit of the block's code into a `ForeignExit`, and end a process that it forks.
+
+    Ctrl-C passes, as the user's wish. So does the cancellation of an async task by its event loop.
+    """
     process = os.getpid()
     try:
         yield
-    except (Exception, UserInterrupt, OutOfTime):
+    except (Exception, KeyboardInterrupt, OutOfTime):
         raise
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-            raise  # the event loop ends the task, such as at the end of its time
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
         raise ForeignExit(describe(error)) from error
     finally:
         if os.getpid() != process:
             os._exit(0)
 
 
-def _is_cancelled() -> bool:
-    """Whether the event loop ends the task that runs here."""
+def is_cancelled() -> bool:
+    """Whether the event loop ends the task that runs here, such as at the end of its time."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop runs here
@@ -204,26 +173,21 @@ def _is_cancelled() -> bool:
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Raise TimeoutError in the block after `seconds`; on the main thread only, where signals go.
 
-    The alarm repeats, for code that catches everything once. Code that catches it `MOST_ALARMS`
-    times would never end: the process does. Not stopped: a call into C that never looks for
-    signals, and code that ignores them.
+    The alarm repeats every second, for code that catches everything once. Code that catches it
+    `MOST_ALARMS` times would never end: the process does. Not stopped: a call into C that never
+    looks for signals, and code that ignores them.
     """
-    if seconds is None or not _is_main_thread():
+    if seconds is None or not on_main_thread():
         yield
         return
-    is_inside, alarms = True, 0
+    alarms = 0
 
     def end(number: int, frame: Any) -> None:
         nonlocal alarms
-        if not is_inside:  # an alarm that comes later must not end what follows the block
-            return
         alarms += 1
         if alarms > MOST_ALARMS:
             place = f"{frame.f_code.co_filename}, line {frame.f_lineno}"
-            text = (
-                f"error: {place}: it catches every exception, also the end of its time: correct it."
-            )
-            os.write(2, f"{text}\n".encode(errors="replace"))
+            os.write(2, f"error: {place}: it catches the end of its time: correct it.\n".encode())
             os._exit(2)
         raise OutOfTime
 
@@ -232,14 +196,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     try:
         try:
             yield
-        finally:
-            is_inside = False
+        finally:  # an alarm that comes here, late, is still caught below
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+            signal.signal(signal.SIGALRM, handler)
     except OutOfTime as error:
         late = TimeoutError(f"no answer after {seconds:.3g} s")
         raise late.with_traceback(error.__traceback__) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
 
 
 def describe(error: BaseException) -> str:
@@ -251,14 +213,10 @@ def describe(error: BaseException) -> str:
         return str(error)
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        is_library = frame.filename.startswith((_STANDARD_LIBRARY, *_CALLERS))
-        if not (is_library or "site-packages" in frame.filename):
+        is_library = "site-packages" in frame.filename or frame.filename.startswith(NOT_THE_USERS)
+        if not is_library:
             place = f" ({Path(frame.filename).name}, line {frame.lineno})"
-    try:
-        text = str(error)[:500]
-    except Exception:  # an exception of a user's code may have no text
-        text = ""
-    return f"{type(error).__name__}: {text}{place}"
+    return f"{type(error).__name__}: {as_text(error)[:500]}{place}"
 
 
 # --- Rewards
@@ -273,8 +231,9 @@ class Answer:
     metrics: list[tuple[str, float]] = field(default_factory=list)  # logged with log_metric
 
     def outcomes(self, reward: Reward) -> list[str | None]:
-        """The outcome that the reward logged for each completion (see `rows.score_rows`)."""
-        return self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
+        """The outcome that the reward logged for each completion (see `rows.log_rows`)."""
+        logged = self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
+        return [None if outcome is None else str(outcome) for outcome in logged]
 
     def log_extra(self, column: str, values: list) -> None:
         """TRL's `log_extra`, as the reward gets it."""
@@ -325,9 +284,6 @@ async def ask(
                 "completions"
             )
         answer.columns[column] = as_column(values)
-    wrong = [outcome for outcome in answer.outcomes(reward) if not isinstance(outcome, str | None)]
-    if wrong:
-        raise ValueError(f"it logged outcomes that are no text: {wrong!r:.80}")
     return answer
 
 
@@ -383,16 +339,16 @@ def score(
     if token_ids is None:
         takes_ids = "completion_ids" in named_parameters(reward)
         token_ids = [stand_in_ids(completion_text(text)) if takes_ids else [] for text in texts]
-    question = ask(
-        reward,
-        {
-            "prompts": prompts,
-            "completions": completions,
-            "completion_ids": token_ids,
-            "trainer_state": TrainerState(max_steps=1, epoch=0.0, num_train_epochs=1),
-            **{name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED},
-        },
-    )
+    arguments = {
+        "prompts": prompts,
+        "completions": completions,
+        "completion_ids": token_ids,
+        "trainer_state": TrainerState(max_steps=1, epoch=0.0, num_train_epochs=1),
+    }
+    for name in rows[0]:
+        if name not in NOT_PASSED:
+            arguments[name] = [row.get(name) for row in rows]
+    question = ask(reward, arguments)
     with time_limit(limit_s):
         if not reward.is_async:
             answer = at_once(question)
@@ -412,7 +368,8 @@ def score(
 
 def stand_in_ids(text: str) -> list[int]:
     """Token ids without a tokenizer: equal pieces of up to four characters have equal ids."""
-    return [zlib.crc32(piece.encode(errors="surrogatepass")) for piece in _PIECE.findall(text)]
+    pieces = re.findall(r"\s+|\S{1,4}", text)
+    return [zlib.crc32(piece.encode(errors="surrogatepass")) for piece in pieces]
 
 
 # --- Metrics
@@ -425,11 +382,8 @@ def measure(metric: Callable, row: dict, text: str) -> dict[str, bool]:
     """
     with contained(text):
         returned = metric(copy.deepcopy(row), text)
-    if inspect.iscoroutine(returned):
-        returned.close()
-    outcomes = returned
     if isinstance(returned, dict):
-        outcomes = {name: plain_number(value) for name, value in returned.items()}
-        if all(isinstance(name, str) and isinstance(outcomes[name], bool) for name in outcomes):
-            return outcomes
-    raise ValueError(f"it returned {outcomes!r:.80}; allowed: a mapping of names to True or False")
+        returned = {name: plain_number(value) for name, value in returned.items()}
+        if all(isinstance(name, str) and isinstance(returned[name], bool) for name in returned):
+            return returned
+    raise ValueError(f"it returned {returned!r:.80}; allowed: a mapping of names to True or False")

@@ -58,14 +58,18 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
+    """The answer in a box; of a choice with its value, `(C) 14`, the part that is `wanted`."""
     choice = _CHOICE.fullmatch(text)
-    if choice and not _NOT_ALONE.match(choice[2]):  # "(C) 14" matches a gold of C and of 14
+    if choice and not _NOT_ALONE.match(choice[2]):
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     return _read(text, wanted)
 
 
 def _read(text: str, wanted: Answer | None = None) -> Answer:
-    """The answer in a text; where the text is a sentence, the answer that the sentence states."""
+    """The answer in a text; where the text is a sentence, the answer that the sentence states.
+
+    A text that equals `wanted`, the gold, is never taken for a sentence.
+    """
     answer = read_answer(without_dollars(text))
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
     is_answer = answer == wanted or (answer.kind not in unread and not _PROSE.search(text))
@@ -128,7 +132,12 @@ class BoxedMath:
         self.full, self.wrong, self.thoughts = correct, wrong, thoughts
 
     def __call__(
-        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         texts = [answer_part(completion_text(one), self.thoughts) for one in completions]
         boxes = read_each(last_box, texts)
@@ -136,6 +145,7 @@ class BoxedMath:
         return score_rows(self.__name__, self._score, boxes, prompts, answer, log_extra=log_extra)
 
     def _score(self, box: str | None, prompt: str | list[dict], gold: str) -> float | None:
+        """Score the answer that was read from a box; None where no answer can equal the gold."""
         is_right = is_equivalent(gold, box or "")
         if is_right and self.refuses:
             is_right = not is_unworked(prompt, box, gold)

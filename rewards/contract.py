@@ -7,15 +7,15 @@ reward returns one score per completion:
 - A score of 0.0 or less means *wrong*. Any failure that the completion causes is scored so.
 - None means *not applicable* (a row of another task) or *not gradable* (an unreadable gold).
 - A failure of the reward's own code is neither right nor wrong: that row gets no score, the failure
-  is counted, and the run stops above a set rate (see `rewards.rows.score_rows` and the trainer).
+  is counted, and the run stops above a set rate (see docs/rewards.md).
 
 A reward declares its properties as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`).
 `reward_of` reads them once and stores them in a `Reward`.
 
-A step reward (`kind = "step"`) returns one list per completion: pairs of (end, reward). `end` is a
-slice position in the completion's text, up to which the step reaches from the end of the previous
-one. An empty list means that there are no steps. None means that they could not be scored, and the
-row does not count. Outside training the score is the sum of the step rewards.
+A step reward (`kind = "step"`) returns one list per completion: pairs of (end, reward). A step
+reaches from the end of the one before it to `text[:end]`. An empty list means that there are no
+steps. None means that they could not be scored, and the row does not count. Outside training the
+score is the sum of the step rewards.
 
     def agreed(prompts, completions, **kwargs):
         texts = [completion_text(completion) for completion in completions]
@@ -24,7 +24,6 @@ row does not count. Outside training the score is the sum of the step rewards.
     agreed.kind, agreed.farmable = "step", "it counts a word"
 """
 
-import contextlib
 import functools
 import inspect
 import numbers
@@ -179,7 +178,7 @@ def function_of(reward: Callable) -> Callable:
 
 
 def named_parameters(reward: Callable) -> dict[str, inspect.Parameter]:
-    """Return the parameters that a caller can pass by name."""
+    """The parameters of a reward, class or function that a caller can pass by name."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(reward).parameters
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in by_name}
@@ -198,7 +197,10 @@ def place_of(reward: Callable) -> str:
 
 
 def at_once(coroutine: Coroutine) -> Any:
-    """Run a coroutine that never suspends; so plain and async rewards share `score_own_rows`."""
+    """Run a coroutine that never suspends, and return its result.
+
+    So functions that are written once, as `async def`, serve plain rewards too.
+    """
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -261,9 +263,10 @@ def plain_number(value: Any) -> Any:
 
     Example: `plain_number(numpy.float32(0.5)) == 0.5`; `plain_number("0.5") == "0.5"`
     """
-    with contextlib.suppress(AttributeError, ValueError, RuntimeError):  # of several numbers
+    try:
         return value.item()
-    return value
+    except (AttributeError, ValueError, RuntimeError):  # no array, or one of several numbers
+        return value
 
 
 def read_scores(reward: Reward, returned: Any, completions: list) -> list:
@@ -284,10 +287,13 @@ def read_scores(reward: Reward, returned: Any, completions: list) -> list:
         return scores
     scores = [plain_number(score) for score in scores]
     for score in scores:
-        is_number = isinstance(score, numbers.Real)
-        if score is not None and not (is_number and abs(score) <= LARGEST):
-            fault = "is not finite in float32" if is_number else f"is {type(score).__name__}"
-            raise ValueError(f"it returned {score!r:.80}, which {fault}; allowed: numbers and None")
+        if score is not None and not isinstance(score, numbers.Real):
+            fault = f"is {type(score).__name__}"
+        elif score is not None and not abs(score) <= LARGEST:
+            fault = "is not finite in float32"
+        else:
+            continue
+        raise ValueError(f"it returned {score!r:.80}, which {fault}; allowed: numbers and None")
     return [None if score is None else float(score) for score in scores]
 
 
@@ -310,9 +316,8 @@ def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
             continue
         if not (isinstance(steps, list) and all(is_step(step, length) for step in steps)):
             raise ValueError(
-                f"it returned the steps {steps} for a completion of {length} characters; a step is "
-                f"a pair (end, reward) with an end of 1 to {length}, an int, and a reward of at "
-                f"most {LARGEST:g}, an int or float"
+                f"it returned the steps {steps}; a step is a pair (end, reward): an int from 1 to "
+                f"the {length} characters of the completion, and a finite number"
             )
 
 

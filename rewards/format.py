@@ -49,13 +49,16 @@ def is_think_answer(text: str, prefilled: bool = False) -> bool:
 
 
 def _is_all_tagged(text: str, tags: tuple[str, str, str, str]) -> bool:
-    """Whether the text is two tagged parts and else only white space, each of the tags once."""
-    inside = text.strip()
-    places = [inside.find(tag) for tag in tags]
-    if places != sorted(places) or any(inside.count(tag) != 1 for tag in tags):
+    """Whether the text is two tagged parts and else only white space, each of the tags once.
+
+    `tags` are the opening and the closing tag of the first part, then those of the second.
+    """
+    text = text.strip()
+    places = [text.find(tag) for tag in tags]
+    if places != sorted(places) or any(text.count(tag) != 1 for tag in tags):
         return False
-    between = inside[places[1] + len(tags[1]) : places[2]]
-    return inside.startswith(tags[0]) and inside.endswith(tags[3]) and not between.strip()
+    between = text[places[1] + len(tags[1]) : places[2]]
+    return text.startswith(tags[0]) and text.endswith(tags[3]) and not between.strip()
 
 
 class XmlFormat:

@@ -24,6 +24,10 @@ def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) 
 
 
 def _score(answer: str | Fraction | None, gold: str, exact: float, numeric: float) -> float | None:
+    """Score the text of an answer tag, or a number that was read from free text (a Fraction).
+
+    A right number earns `exact`; a text `exact` if it is that of `gold`, `numeric` for its value.
+    """
     wanted = number_of(gold) if isinstance(gold, str) else None
     if wanted is None:
         return None
@@ -85,13 +89,19 @@ class Gsm8kCorrectness:
         self.score = partial(_score, exact=exact, numeric=numeric)
 
     def __call__(
-        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         parsed = read_each(self._read, [completion_text(completion) for completion in completions])
         log_answers(self.__name__, answer, parsed, log_extra)
         return score_rows(self.__name__, self.score, parsed, answer, log_extra=log_extra)
 
     def _read(self, text: str) -> str | Fraction | None:
+        """The text of the answer tag, or with `lenient` the number that the text offers."""
         if self.lenient:
             return final_answer(text, self.thoughts)
         return last_tag(answer_part(text, self.thoughts))
@@ -109,7 +119,12 @@ class Gsm8kHarness:
         self.score("", "0")  # an unknown name in `amounts` raises TypeError here
 
     def __call__(
-        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         texts = [answer_part(completion_text(completion)) for completion in completions]
         log_answers(self.__name__, answer, read_each(last_tag, texts), log_extra)

@@ -88,7 +88,7 @@ def load_rewards(
             rewards.append(reward if own_tasks is None else with_tasks(reward, own_tasks, spec))
         except ValueError as problem:
             problems.append(str(problem))
-    for name, count in sorted(Counter(reward.name for reward in rewards).items()):
+    for name, count in Counter(reward.name for reward in rewards).items():
         if count > 1:
             problems.append(
                 f"two rewards are called {name!r}: what is logged of them would be one. Rename or "
@@ -130,6 +130,12 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
         return reward_of(spec.rstrip("/"))  # TRL names the reward by the text after the last slash
     reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
     title, signature = f"reward {spec!r}{place_of(reward.call)}", inspect.signature(reward)
+    if reward.full is not None and not (
+        isinstance(reward.full, int | float) and math.isfinite(reward.full)
+    ):
+        raise ValueError(
+            f"{title} has full {reward.full!r}; allowed: a number, the score of a right answer."
+        )
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     takes_any_column = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column
     takes_completions = named_parameters(reward).keys() & COMPLETION_ARGUMENTS
@@ -141,11 +147,9 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
         )
     if reward.kind not in (*KINDS, UNDECLARED):
         raise ValueError(f"{title} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}.")
-    rate, full = reward.max_error_rate, reward.full
+    rate = reward.max_error_rate
     if not (isinstance(rate, int | float) and 0 <= rate <= 1):
         raise ValueError(f"{title} has max_error_rate {rate!r}; allowed: a share of 0 to 1.")
-    if isinstance(full, float) and not math.isfinite(full):
-        raise ValueError(f"{title} has full {full!r}; allowed: the score of a right answer.")
     if reward.kind == "step" and reward.is_async:
         raise ValueError(f"{title} is async; a step reward is a plain function.")
     return reward if reward.tasks is None else with_tasks(reward, reward.tasks, spec)
@@ -173,15 +177,13 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     passes_more_on = inspect.isclass(target) and inspect.Parameter.VAR_KEYWORD in kinds
     for name, value in kwargs.items():
-        if name not in parameters and passes_more_on:
-            continue
+        if name in parameters and name not in TRL_ARGUMENTS:
+            check_parameter(parameters[name], value, spec)
         # A reward's **kwargs, which take TRL's columns, would swallow a misspelt parameter.
-        if name not in parameters or name in TRL_ARGUMENTS:
+        elif not passes_more_on:
             raise ValueError(
                 f"reward {spec!r} has no parameter {name}; its signature is {signature}."
             )
-        if kind := other_kind(parameters[name], value):
-            raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {kind}.")
     required = {name for name, p in parameters.items() if p.default is p.empty}
     # A function that names no parameter, such as `f(**kwargs)`, is a reward.
     takes_only_its_own = parameters and not parameters.keys() & TRL_ARGUMENTS
@@ -201,20 +203,17 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
     return reward
 
 
-def other_kind(parameter: inspect.Parameter, value: Any) -> str | None:
-    """Return the kind that a parameter's default has and its value has not; None where it fits.
+def check_parameter(parameter: inspect.Parameter, value: Any, spec: str) -> None:
+    """Raise ValueError unless a value is of the kind of the parameter's default.
 
-    Without this check the text "no" for a bool would count as true.
+    Without this check the text "no" would count as true. A parameter without a default may have
+    any value.
     """
-    default = parameter.default
-    if value is None and "None" in str(parameter.annotation):
-        return None
-    if isinstance(default, bool):
-        return None if isinstance(value, bool) else "true or false"
-    if isinstance(default, int | float):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return None if is_number else "a number"
-    return "text" if isinstance(default, str) and not isinstance(value, str) else None
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "text"}
+    wanted = kinds.get(type(parameter.default))
+    may_be_none = value is None and "None" in str(parameter.annotation)
+    if wanted and not may_be_none and kinds.get(type(value)) != wanted:
+        raise ValueError(f"reward {spec!r}: {parameter.name} is {value!r}; it must be {wanted}.")
 
 
 def names_model(spec: str) -> bool:
@@ -240,7 +239,15 @@ def find_object(spec: str) -> Callable:
             "Your own: path/to/file.py:function or package.module.function. "
             "TRL's: trl.rewards.accuracy_reward. A reward model: its Hub id or folder."
         )
-    module = import_location(location, spec)
+    if location.endswith(".py") and not Path(location).is_file():
+        raise ValueError(f"reward {spec!r}: no file {Path(location).resolve()}.")
+    try:
+        with starting(f"the import of {location}"):
+            module = import_location(location)
+    except Exception as error:
+        raise ValueError(
+            f"reward {spec!r}: cannot import {location!r}: {describe(error)}."
+        ) from error
     target = getattr(module, name, None)
     if target is None:
         close = difflib.get_close_matches(name, dir(module), n=1)
@@ -251,22 +258,15 @@ def find_object(spec: str) -> Callable:
     return target
 
 
-def import_location(location: str, spec: str) -> ModuleType:
-    """Import a module or a file; the module name of a file is its path, so no two names collide."""
-    file = Path(location).resolve()
-    try:
-        with starting(f"the import of {location}"):
-            if not location.endswith(".py"):
-                if os.getcwd() not in sys.path:  # a script has its own folder there instead
-                    sys.path.append(os.getcwd())
-                return importlib.import_module(location)
-            if file.is_file():
-                return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
-    except Exception as error:
-        raise ValueError(
-            f"reward {spec!r}: cannot import {location!r}: {describe(error)}."
-        ) from error
-    raise ValueError(f"reward {spec!r}: no file {file}.")
+def import_location(location: str) -> ModuleType:
+    """Import a module (`package.module`, also of the working folder) or a file (`path/file.py`)."""
+    if location.endswith(".py"):
+        file = Path(location).resolve()
+        # The name has the whole path in it, so that no two files collide.
+        return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
+    if os.getcwd() not in sys.path:  # a script has its own folder there instead
+        sys.path.append(os.getcwd())
+    return importlib.import_module(location)
 
 
 def import_file(file: Path, name: str) -> ModuleType:

@@ -89,7 +89,7 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
         line, start = start, end if newline < 0 else newline + 1
         if text.find("=", line, start) < 0:
             continue
-        chain: list[list[re.Match]] = [[]]
+        chain: list[list[re.Match]] = [[]]  # of sides, each a list of tokens
         for token in _TOKEN.finditer(text, line, start):
             if token["bold"]:
                 continue
@@ -103,22 +103,29 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
                 chain = [[]]
             elif token["equals"]:
                 chain.append([])
-            elif len(chain) == 1 and len(chain[0]) == 1 and _is_no_part(chain[0][0], token):
+            elif len(chain) == 1 and len(chain[0]) == 1 and _leads(chain[0][0], token):
                 chain = [[token]]
             else:
                 chain[-1].append(token)
         yield chain
 
 
-def _is_no_part(first: re.Match, token: re.Match) -> bool:
-    """Whether the side starts at `token`, since `first` is only a word or the dash of a bullet."""
+def _leads(first: re.Match, second: re.Match) -> bool:
+    """Whether the first token of a side is no part of it: a word or the dash of a bullet.
+
+    Example: "all" in "all 5 + 3", but not in "all - 5", nor the minus in "-5 + 3".
+    """
     if first["word"]:
-        return bool(token["number"] or token[0] == "(") and first[0] not in BINDING
-    return first[0] in "-*" and token.start() > first.end()
+        is_start = second["number"] is not None or second[0] == "("
+        return is_start and first[0] not in BINDING
+    return first[0] in "-*" and second.start() > first.end()
 
 
 def _side(tokens: list[re.Match]) -> Side | None:
-    """Read a side made of numbers, + - * / and parentheses; None for anything else, as 2(3)."""
+    """Read a side made of numbers, + - * / and parentheses; None for anything else.
+
+    Example: the side of "2 * (3 + 4)" has the value 14 and the numbers 2, 3, 4; 2(3) is None.
+    """
     tokens = _trimmed(tokens)
     if not tokens or len(tokens) > MAX_TOKENS or tokens[0]["word"]:
         return None
@@ -134,16 +141,17 @@ def _side(tokens: list[re.Match]) -> Side | None:
 
 
 def _trimmed(tokens: list[re.Match]) -> list[re.Match]:
-    """Drop a parenthesis whose partner is outside the equation, and a dash after the side."""
+    """The tokens without a parenthesis whose partner is outside, and without a dash at the end.
+
+    Example: of the side "(3 + 4" in "(3 + 4 = 7)" the tokens "3 + 4" are left.
+    """
     signs = Counter(token[0] for token in tokens)
     surplus = signs["("] - signs[")"]
     first, last = 0, len(tokens)
-    for _ in range(surplus):
-        if first < last and tokens[first][0] == "(":
-            first += 1
-    for _ in range(-surplus):
-        if first < last and tokens[last - 1][0] == ")":
-            last -= 1
+    while first < surplus and tokens[first][0] == "(":
+        first += 1
+    while len(tokens) - last < -surplus and tokens[last - 1][0] == ")":
+        last -= 1
     if first < last and tokens[last - 1][0] == "-":
         last -= 1
     return tokens[first:last]

@@ -6,6 +6,7 @@ import json
 import re
 
 import reasoning_gym
+from reasoning_gym.dataset import ProceduralDataset
 
 from rewards.answer import last_tag
 from rewards.latex.number import number_of
@@ -30,7 +31,7 @@ EMPTY_WORDS = ("?", "0")
 
 
 @functools.cache
-def _verifier(source_dataset: str, parameters: str):
+def _verifier(source_dataset: str, parameters: str) -> ProceduralDataset:
     """Create the data set whose `score_answer` verifies answers; `parameters` is JSON text."""
     if source_dataset in RUNS_ANSWERS:
         raise ValueError(
@@ -43,7 +44,7 @@ def _verifier(source_dataset: str, parameters: str):
 
 
 @functools.lru_cache(maxsize=4096)
-def _checked_row(entry: str):
+def _checked_row(entry: str) -> tuple[dict, ProceduralDataset]:
     """Return the row of an entry and its verifier; ValueError if it accepts a wrong answer."""
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
@@ -58,7 +59,8 @@ def _checked_row(entry: str):
     return row, verifier
 
 
-def _accepts(verifier, answer: str, row: dict) -> bool:
+def _accepts(verifier: ProceduralDataset, answer: str, row: dict) -> bool:
+    """Whether the verifier gives the answer to the row its full score."""
     try:
         return verifier.score_answer(answer, row) >= 1.0
     except Exception:  # verifiers raise whatever they like on a malformed answer: it is wrong

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from typing import Any
 
 from rewards.answer import final_answer, last_box, last_tag
 from rewards.rows import read_each
@@ -32,7 +33,9 @@ class Length:
             )
         self.target, self.tolerance = target, tolerance
 
-    def __call__(self, prompts, completions, completion_ids, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
         beyond = [max(0, abs(len(ids) - self.target) - self.tolerance) for ids in completion_ids]
         return [max(0.0, 1.0 - tokens / self.target) for tokens in beyond]
 
@@ -54,7 +57,9 @@ class SoftOverlong:
 
         self.punishment = get_soft_overlong_punishment(max_completion_len, soft_punish_cache)
 
-    def __call__(self, prompts, completions, completion_ids, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
         return self.punishment(completion_ids=completion_ids)
 
 
@@ -95,7 +100,9 @@ class Random:
     def __init__(self, seed: int = 0):
         self.seed = seed
 
-    def __call__(self, prompts, completions, trainer_state=None, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, trainer_state: Any = None, **kwargs
+    ) -> list[float]:
         step = getattr(trainer_state, "global_step", 0)
         keys = [f"{self.seed}/{step}/{completion_text(text)}" for text in completions]
         digests = [hashlib.sha256(key.encode(errors="surrogatepass")).digest() for key in keys]
@@ -133,12 +140,12 @@ class Majority:
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         groups = [json.dumps(prompt) for prompt in prompts]
         answers = read_each(_offered, [completion_text(completion) for completion in completions])
-        offered = list(zip(groups, answers, strict=True))
-        counts = Counter(pair for pair in _of_all_ranks(offered) if pair[1] is not None)
+        pairs = list(zip(groups, answers, strict=True))
+        counts = Counter(pair for pair in _of_all_ranks(pairs) if pair[1] is not None)
         most = Counter()  # group -> the count of its most common answer
         for (group, _), count in counts.items():
             most[group] = max(most[group], count)
-        return [float(0 < counts[pair] == most[pair[0]]) for pair in offered]
+        return [float(0 < counts[pair] == most[pair[0]]) for pair in pairs]
 
 
 def _offered(text: str) -> str | None:
@@ -147,7 +154,7 @@ def _offered(text: str) -> str | None:
     return (last_tag(answer) or last_box(answer)) if number is None else str(number)
 
 
-def _of_all_ranks(offered: list) -> list:
+def _of_all_ranks(pairs: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
     """Gather the (group, answer) pairs of all ranks, since a group may be spread over ranks.
 
     This needs every rank to call the reward for each batch, which TRL does.
@@ -155,7 +162,7 @@ def _of_all_ranks(offered: list) -> list:
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):
-        return offered
+        return pairs
     by_rank = [None] * dist.get_world_size()
-    dist.all_gather_object(by_rank, offered)
+    dist.all_gather_object(by_rank, pairs)
     return [pair for of_rank in by_rank for pair in of_rank]

@@ -121,17 +121,22 @@ _BRACE = re.compile(
 
 
 def find_boxes(text: str) -> list[Place]:
-    r"""All complete boxes (`\boxed{}`, `\fbox{}` or `\boxed 5`) that are not inside another box."""
+    r"""All complete boxes (`\boxed{}`, `\fbox{}` or `\boxed 5`) that are not inside another box.
+
+    Example: `find_boxes(r"is \boxed{7}.") == [(3, 10, 11, 12)]`
+    """
+    if "box" not in text:
+        return []
     boxes: list[Place] = []
-    opened: list[re.Match | None] = []
-    for match in _BRACE.finditer(text) if "box" in text else ():
+    opened: list[re.Match | None] = []  # for each open brace that of a box, or None
+    for match in _BRACE.finditer(text):
         kind = match.lastgroup
         if kind in ("open", "box"):
             opened.append(match if kind == "box" else None)
         elif kind == "bare":
             boxes.append(Place(match.start(), match.start("bare"), match.end(), match.end()))
         elif kind == "close" and opened and (box := opened.pop()):
-            while boxes and boxes[-1].start > box.start():
+            while boxes and boxes[-1].start > box.start():  # a box inside this one
                 boxes.pop()
             boxes.append(Place(*box.span(), *match.span()))
     return boxes
@@ -247,19 +252,24 @@ def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
 
     Example: `end_of_denial("That is not right.") == 17`; `end_of_denial("It is not far.") is None`
     """
-    denial, start = None, 0
+    end_of_last = None
+    start = 0  # of the clause
     text = text[:_MAX_BEHIND]
-    for end in [*_CLAUSE_END.finditer(text), None]:
-        stop = end.start() if end else len(text)
-        is_right = _verdict(text[start:stop], value)
-        if is_right is not None and not (end and end[0] == "?"):
-            denial = None if is_right else stop
-        start = end.end() if end else stop
-    return denial
+    for mark in [*_CLAUSE_END.finditer(text), None]:
+        end = mark.start() if mark else len(text)
+        is_question = mark is not None and mark[0] == "?"
+        is_right = _verdict(text[start:end], value)
+        if is_right is not None and not is_question:
+            end_of_last = None if is_right else end
+        start = mark.end() if mark else end
+    return end_of_last
 
 
 def _verdict(clause: str, value: Fraction | None) -> bool | None:
-    """Whether a clause says that the answer is right; None where it is no verdict."""
+    """Whether a clause says that the answer, of this value, is right; None if it is no verdict.
+
+    Example: False of "that is wrong"; None of "17 is wrong" for the value 18.
+    """
     subjects, denials, is_judged, is_behind_number = 0, 0, False, False
     for number, word in _PIECE.findall(clause):
         word = re.sub("['’](?:s|re|m|ll|d)$", "", word.casefold())

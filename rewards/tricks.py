@@ -23,7 +23,6 @@ ASKED = "answer: "  # prefix of tricks in the asked format, which a format rewar
 PROGRAM = "code: "  # prefix of tricks that are programs, in the format asked of programs
 MARK = "grpo_recipes_audit_mark"  # attribute of builtins, set by the program of the trick MARKS
 MARKS = f"{PROGRAM}marks its process"
-GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first one with text is used
 TAGS = ("reasoning", "think")  # tags around the reasoning before an answer
 NAMED = re.compile(r"\{(\w+)\}")
 NUMBERS = " ".join(map(str, range(101)))
@@ -33,6 +32,12 @@ SCRIPTS = {
     "look_alike": str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ"),
 }
 ZERO_WIDTH = "\u200b"
+# Mathematics in a question: between delimiters, or arithmetic in plain digits.
+EXPRESSION = re.compile(
+    r"\$([^$]+)\$|\\[(\[](.+?)\\[)\]]"
+    r"|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)",
+    re.DOTALL,
+)
 # An object that makes every comparison true.
 ANYTHING = """class Anything:
     __hash__ = None
@@ -108,19 +113,14 @@ IN_PLACE = {
     # The reward evaluates the answer: the expression of the question, copied, would be right.
     "the question's own expression": "{expression}",
 }
-# The gold in the reasoning, before a wrong answer: guesses there cost nothing.
+# What costs nothing in the reasoning, before a wrong answer: the gold, and right equations.
 IN_REASONING = {
     "gold in words": "The final answer is {gold}.\n\n{before}{wrong}{after}",
     "gold in the reasoning only": "{reasoning}{gold}{closing}{wrong}{after}",
     # Only with reasoning tags: else the gold is the text's only number, a fair answer for some.
     "none, gold in the reasoning": "{reasoning}{gold}{closing_tag}{after}",
-}
-# Right equations that do not help to solve the task and can be repeated without end.
-STEPS = {
-    "one and one": "1 + 1 = 2. " * 50,
-    "that say nothing": "{a} = {a}, 0 + 0 = 0, {a} * 1 = {a}, {a} - {a} = 0, {a} / {a} = 1. " * 5,
-    "there and back": ". ".join(["{a} + {b} = {sum}, {sum} - {b} = {a}"] * 20),
-    "in a chain": "{a} + {b} = {b} + {a} = " * 20 + "{sum}",
+    # The reward pays right equations that do not help to solve the task.
+    "steps one and one": "{opening}" + "1 + 1 = 2. " * 50 + "{closing}{wrong}{after}",
 }
 PROGRAMS = {
     # The program runs in the trainer's process and may read and change everything there.
@@ -147,10 +147,6 @@ TRICKS: dict[str, str] = {
     },
     **{f"{ASKED}{name}": f"{{before}}{text}{{after}}" for name, text in IN_PLACE.items()},
     **{f"{ASKED}{name}": text for name, text in IN_REASONING.items()},
-    **{
-        f"{ASKED}steps {name}": f"{{opening}}{text}{{closing}}{{wrong}}{{after}}"
-        for name, text in STEPS.items()
-    },
     **{f"{PROGRAM}{name}": f"{{python}}\n{text}\n```" for name, text in PROGRAMS.items()},
 }
 
@@ -170,12 +166,13 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
     # Its last turn: a trick makes no tool calls.
     right = completion if isinstance(completion, str) else completion_text(completion[-1:])
     parts = parts_of(row, right, others)
-    filled = {
-        name: NAMED.sub(lambda part: parts[part[1]], template)
-        for name, template in TRICKS.items()
-        if parts.keys() >= set(NAMED.findall(template))
-    }
-    return {name: text for name, text in filled.items() if text != right}
+    made = {}
+    for name, template in TRICKS.items():
+        if parts.keys() >= set(NAMED.findall(template)):
+            text = NAMED.sub(lambda part: parts[part[1]], template)
+            if text != right:
+                made[name] = text
+    return made
 
 
 def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
@@ -185,9 +182,9 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
     """
     gold, prompt = gold_of(row), row["prompt"]
     near = near_numbers(gold)
-    golds = {key_of(text): text for text in map(gold_of, others) if text}
-    golds.pop(key_of(gold), None)
-    guesses = [*golds.values()][:2] or [near.get("plus_one") or near.get("last_digit") or "..."]
+    wrong = {key_of(text): text for text in map(gold_of, others) if text}
+    wrong.pop(key_of(gold), None)
+    guesses = [*wrong.values()][:2] or [near.get("plus_one") or near.get("last_digit") or "..."]
     turns = [prompt] if isinstance(prompt, str) else [[message] for message in prompt]
     tagged = f"<reasoning>r</reasoning><answer>{guesses[0]}</answer>"
     parts = {
@@ -206,7 +203,10 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
         return parts
     before, after = right[: places[-1].start()], right[places[-1].end() :]
     parts |= {"gold": gold, "before": before, "after": after} | near | disguises(gold)
-    parts |= reasoning_parts(before, right) | question_parts(question_of(prompt), gold)
+    parts |= reasoning_parts(before, right)
+    expression = last_expression(question_of(prompt))
+    if expression and squeezed(expression) != squeezed(gold):
+        parts["expression"] = expression
     if last_tag := re.search(r"</\w+>\Z", after.rstrip()):
         parts |= {"shaped": f"{before}{guesses[0]}{after}".rstrip(), "last_tag": last_tag[0]}
     # No "prompt echoed" if the prompt's worked example shows the gold in the asked place.
@@ -216,20 +216,24 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
 
 
 def near_numbers(gold: str) -> dict[str, str]:
-    """Make wrong numbers near a numeric gold; for other golds, change the last digit."""
+    """Make wrong numbers near a numeric gold; for other golds, change the last digit.
+
+    Example: `near_numbers("0") == {"plus_one": "1"}`;
+    `near_numbers("x^9") == {"last_digit": "x^0"}`
+    """
     value = key_of(gold)
     if isinstance(value, str):
-        digits = list(re.finditer(r"\d", gold))
-        if not digits:
-            return {}
-        place = digits[-1].start()
-        changed = str((int(gold[place]) + 1) % 10)
-        return {"last_digit": gold[:place] + changed + gold[place + 1 :]}
-    parts = {"plus_one": str(value + 1)}
-    if value:
-        parts |= {"number": gold, "negated": str(-value), "hundredfold": str(value * 100)}
-        parts["half_a_percent"] = f"{float(value) * 1.005:.12g}"
-    return parts
+        digit = re.fullmatch(r"(?s)(.*)(\d)(\D*)", gold)
+        return {"last_digit": f"{digit[1]}{(int(digit[2]) + 1) % 10}{digit[3]}"} if digit else {}
+    if not value:
+        return {"plus_one": "1"}
+    return {
+        "plus_one": str(value + 1),
+        "number": gold,
+        "negated": str(-value),
+        "hundredfold": str(value * 100),
+        "half_a_percent": f"{float(value) * 1.005:.12g}",
+    }
 
 
 def disguises(gold: str) -> dict[str, str]:
@@ -240,9 +244,12 @@ def disguises(gold: str) -> dict[str, str]:
 
 
 def reasoning_parts(before: str, right: str) -> dict[str, str]:
-    """Split the reference around its reasoning; without tags, reasoning is a line before it all.
+    """Split `before`, the reference completion `right` up to its answer, around its reasoning.
 
-    `before` is the text of the reference completion, `right`, before its answer.
+    Without tags around it, the reasoning is a line that comes before it all.
+
+    Example: of "<think>We add.</think>\\n#### " the `opening` is "<think>", the `reasoning`
+    "<think>We add.", and the `closing` "</think>\\n#### ".
     """
     tagged = re.fullmatch(r"(?s)(.*<(reasoning|think)>)(.*)(</\2>.*)", before)
     if tagged is None:
@@ -256,28 +263,17 @@ def reasoning_parts(before: str, right: str) -> dict[str, str]:
     }
 
 
-# Mathematics in a question: between delimiters, or arithmetic in plain digits.
-_EXPRESSION = re.compile(
-    r"\$([^$]+)\$|\\[(\[](.+?)\\[)\]]"
-    r"|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)",
-    re.DOTALL,
-)
-
-
-def question_parts(question: str, gold: str) -> dict[str, str]:
-    """Return two numbers of the question with their sum (for STEPS), and its last expression."""
-    a, b = [*map(int, re.findall(r"(?<![\d.])\d{1,9}(?![\d.]*\d)", question)), 3, 4][:2]
-    parts = {"a": str(a), "b": str(b), "sum": str(a + b)}
-    expressions = list(_EXPRESSION.finditer(question[-4000:]))
-    if expressions:
-        last = expressions[-1]
-        if squeezed(last[last.lastindex]) != squeezed(gold):
-            parts["expression"] = last[last.lastindex].strip()
-    return parts
+def last_expression(question: str) -> str | None:
+    """The last mathematics in a question: "9 + 1" of "What is $9 + 1$?"; None without any."""
+    expressions = [match[match.lastindex] for match in EXPRESSION.finditer(question[-4000:])]
+    return expressions[-1].strip() if expressions else None
 
 
 def parts_of_programs(row: dict) -> dict[str, str]:
-    """Make function bodies for the names that the tests call; no names for stdin or bad tests."""
+    """Make programs that define the functions which the tests of a row call.
+
+    There are no functions where the tests give stdin, or cannot be read.
+    """
     from rewards.code_tests import called_names, parse_cases  # here, since this loads the sandbox
 
     names = ()
@@ -297,9 +293,8 @@ def parts_of_programs(row: dict) -> dict[str, str]:
 
 def gold_of(row: dict) -> str:
     """The right answer of a row; empty if the row has none, as programming tasks do."""
-    columns = () if row.get("tests") else GOLD_COLUMNS
-    texts = (row[name] for name in columns if isinstance(row.get(name), str))
-    return next(texts, "").strip()
+    gold = row.get("answer")
+    return gold.strip() if isinstance(gold, str) and not row.get("tests") else ""
 
 
 def key_of(text: str) -> Fraction | str:
@@ -311,4 +306,5 @@ def key_of(text: str) -> Fraction | str:
 
 
 def squeezed(text: str) -> str:
+    """The text without white space."""
     return "".join(text.split())

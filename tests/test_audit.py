@@ -80,9 +80,7 @@ BATTERY = {
     "another answer behind the gold": WRONG.replace("7", "18") + "\n" + WRONG,
     "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
     "answer: gold in the reasoning only": WRONG.replace("r<", "r18<"),
-    "answer: steps there and back": WRONG.replace(
-        "r<", ". ".join(["9 + 0 = 9, 9 - 0 = 9"] * 20) + "<"
-    ),
+    "answer: steps one and one": WRONG.replace("r<", "1 + 1 = 2. " * 50 + "<"),
 }
 ANSWERS = {
     "another row's": "7",
@@ -392,9 +390,6 @@ def run_script(monkeypatch, capsys) -> Callable:
 
 HACK = Path("recipes/arithmetic/hack.yaml")  # whose rewards are paid for tricks, which is its point
 MINE = """
-def of_one(completions, **kwargs):
-    return [1.0] * len(completions)
-
 def elsewhere(completions, **kwargs):
     return [None] * len(completions)
 """
@@ -405,10 +400,8 @@ def elsewhere(completions, **kwargs):
     [
         ("", 1, "\n  2 for 'answer: another or gold': "),  # gold_in_text pays it
         ("--reward_funcs reasoning_gym", 0, "reasoning_gym pays none of "),
-        ("--reward_funcs {mine}:of_one --dry_run", 1, "'of_one' gives 1 to each"),
         ("--reward_funcs {mine}:elsewhere", 2, "elsewhere was not tried: "),
         ("--reward_funcs {mine}:gone", 2, "has no function or class 'gone'"),
-        ("--per_task 0", 2, "0 is too small; at least 1"),
     ],
 )
 def test_the_exit_status_is_0_1_for_what_is_paid_and_2_where_nothing_is_scored(

@@ -35,7 +35,8 @@ AMOUNTS = [  # completion, gold, amount
     (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0), (r"\boxed{Answer: 18}", "18", 1.0),
     (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
     (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
-    (r"\boxed{\text{at least }18}", "18", 0.0),
+    (r"\boxed{\text{at least }18}", "18", 0.0), (r"\boxed{20 \text{ is } 18}", "18", 0.0),
+    (r"\boxed{36/2 \text{ is } 18}", "18", 1.0), (r"\boxed{6 \text{ pens makes } 18}", "18", 1.0),
     # A choice with its value, and one that is not alone or taken back.
     (r"\boxed{\textbf{(C)}\ 14}", "C", 1.0), (r"\boxed{\text{(C)} P(A)}", "C", 1.0),
     (r"\boxed{\text{(C)} \text{ or } \text{(D)}}", "C", 0.0), (r"\boxed{\text{A.}}", "A", 1.0),

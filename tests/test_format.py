@@ -1,11 +1,9 @@
 """xml_format: 0.2 for each tag in its place; think_answer_format: the whole text or nothing."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rewards import load_reward
-from rewards.format import TAGS, THINK_TAGS, is_think_answer, is_xml_format, score_xml_format
+from rewards.format import TAGS, THINK_TAGS, is_think_answer, is_xml_format
 
 FULL = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
 AMOUNTS = [
@@ -57,14 +55,3 @@ def test_where_the_prompt_opens_the_thoughts_the_completion_starts_in_them():
     chat = {"prompts": [[{"role": "user", "content": "Q"}]], "completions": [[{"content": text}]]}
     assert reward(**chat) == [0.0]
     assert load_reward("think_answer_format", prefilled=True)(**chat) == [1.0]
-
-
-@settings(deadline=None)
-@given(
-    st.text(st.characters()) | st.lists(st.sampled_from([*TAGS, " ", "7"]), max_size=9).map("".join)
-)
-def test_any_text_earns_a_number_of_tags(text):
-    earned = score_xml_format(text)
-    assert earned in (0.0, 0.2, 0.4, 0.6, 0.8)
-    assert earned == 0.8 or not is_xml_format(text)
-    assert earned <= 0.2 * len([tag for tag in TAGS if text.count(tag) == 1]) + 1e-9

@@ -133,7 +133,6 @@ OUTCOMES = [  # the reward, what it gives the rows, and their outcomes
     (returning([0.0, 1.0]), NONES, ERRORS),
     (returning(1.0), NONES, ERRORS),
     (returning([1.0] * 3, ["graded"]), NONES, ERRORS),  # outcomes that fit no rows
-    (returning([1.0] * 3, [5, 5, 5]), NONES, ERRORS),
 ]
 
 

@@ -32,6 +32,7 @@ def test_soft_overlong_punishes_the_last_tokens_before_the_limit():
     [
         ("length", {"target": 0}),
         ("length", {"target": 5, "tolerance": -1}),
+        ("equation_steps", {"uses": 0}),
         ("soft_overlong", {"max_completion_len": 1, "soft_punish_cache": 2}),
     ],
 )

@@ -211,10 +211,10 @@ REWARDS = [
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
      "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
-    ("raise KeyboardInterrupt", "cannot import", "KeyboardInterrupt"),
+    ("raise SystemExit", "cannot import", "SystemExit"),
     ("class mine:\n    def __init__(self): raise GeneratorExit", "mine': GeneratorExit"),
-    (MINE + "return []\n\n\ndef ready(*args):\n    raise KeyboardInterrupt\n\n\n"
-     "mine.prepare = ready", "reward 'mine': ForeignExit: KeyboardInterrupt"),
+    (MINE + "return []\n\n\ndef ready(*args):\n    raise SystemExit\n\n\n"
+     "mine.prepare = ready", "reward 'mine': ForeignExit: SystemExit"),
     (MINE + "return []\n\n\nmine.max_error_rate = '5%'", "max_error_rate '5%'; allowed: a share"),
     ("mine = 5", "is 5, which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
