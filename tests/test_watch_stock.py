@@ -79,41 +79,57 @@ def counted(row, text):
     return {"letters": len(set(text)) % 2 == 1, "gold": row["gold"] in text}
 
 
-def meddles(row, text):
-    """Draws, forks, changes its row, gives nothing for some texts, and fails on others."""
+def draws(row, text):
     random.seed(7), np.random.seed(7), torch.manual_seed(7)
+    return {"drawn": random.random() + torch.rand(1).item() > 1.0}
+
+
+def forks(row, text):
     os.fork()
-    row["prompt"].clear()
-    drawn = random.random() + torch.rand(1).item() > 1.0
-    return {"drawn": drawn, "gold": row.pop("gold") in text} if text[5] != "a" else {}
+    return counted(row, text)
+
+
+def changes(row, text):
+    return {"gold": row.pop("gold") in text, "prompt": not row["prompt"].clear()}
+
+
+def fails_on_some(row, text):
+    return {"right": bool(text) and text[0] == text[5]}
 
 
 def exits(row, text):
     raise SystemExit("no metric")
 
 
+def some(row, text):
+    return counted(row, text) if len(text) % 2 else {}
+
+
 SCRIPTS = {
     "a function": {},
-    "an async reward between others with weights": {
-        "rewards": [letters, later, vowels], "reward_weights": [1.0, 0.5, 0.5],
-    },
+    "two rewards with weights": {"rewards": [letters, vowels], "reward_weights": [1.0, 0.5]},
+    "an async one between others": {"rewards": [letters, later, vowels]},
     "a class that remembers": {"rewards": Curriculum},
-    "a reward that draws, and several updates": {
-        "rewards": [drawing], "beta": 0.1, "num_iterations": 2,
-        "gradient_accumulation_steps": 2, "steps_per_generation": 4,
-    },
+    "a reward that draws": {"rewards": [drawing]},
     "a reward that forges": {"rewards": [forging, letters], "rows": CHAT},
-    "a metric that meddles": {"metric": meddles, "rows": CHAT},
+    "a metric that draws": {"metric": draws},
+    "a metric that forks": {"metric": forks},
+    "a metric that changes its row": {"metric": changes, "rows": CHAT},
+    "a metric that fails on some": {"metric": fails_on_some},
     "a metric that exits": {"metric": exits},
+    "a metric that returns nothing": {"metric": lambda row, text: None},
+    "a metric of some rows": {"metric": some},
     "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},
+    "two iterations": {"num_iterations": 2},
+    "accumulation": {"gradient_accumulation_steps": 2, "steps_per_generation": 4},
+    "a reference model": {"beta": 0.1},
     "other advantages": {
         "rewards": [letters, vowels], "scale_rewards": "batch",
         "multi_objective_aggregation": "normalize_then_sum",
     },
-    "evaluations and a callback of its own, and checkpoints": {
-        "eval_strategy": "steps", "eval_dataset": True, "callbacks": [Drawing()],
-        "save_strategy": "steps", "save_steps": 1, "log_completions": True,
-    },
+    "evaluations of its own": {"eval_strategy": "steps", "eval_dataset": True},
+    "a callback of its own": {"callbacks": [Drawing()]},
+    "checkpoints": {"save_strategy": "steps", "save_steps": 1, "log_completions": True},
 }  # fmt: skip
 
 
