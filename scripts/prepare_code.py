@@ -34,14 +34,15 @@ def main() -> None:
     add("--out", type=Path, required=True, help="folder to write to")
     add("--hide", type=at_least(0), help="hide each task's last N tests; default: see above")
     add("--held_out", type=at_least(0), help="jsonl: one task in N is held out (8); 0: none")
+    add("--task_ids", type=Path, help="mbpp, humaneval: evaluate on these; a file, one id a line")
     add("--packages", nargs="*", default=[], help="installed packages that programs may import")
     options = parser.parse_args()
-    if options.data == "jsonl" and not options.path:
-        parser.error("jsonl needs --path")
-    if options.data == "one_liners" and options.path:
-        parser.error("one_liners takes no --path")
+    if (options.data == "jsonl") != bool(options.path) and options.data in ("jsonl", "one_liners"):
+        parser.error("jsonl needs --path, and one_liners takes none")
     if options.held_out == 1 or (options.held_out is not None and options.data != "jsonl"):
         parser.error("--held_out N is for jsonl, and 1 would hold out every task")
+    if options.task_ids and options.data not in ("mbpp", "humaneval"):
+        parser.error("--task_ids is for mbpp and humaneval")
     if options.held_out is None:
         options.held_out = 8 if options.data == "jsonl" else 0
     from recipes.code.prepare import prepare

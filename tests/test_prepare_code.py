@@ -93,6 +93,17 @@ def test_a_row_of_mbpp_shows_setup_and_one_test_in_its_official_split(tmp_path):
     assert task["solution"] == "def double(x):\n  return 2 * x", "a line ends in a line feed"
 
 
+def test_named_tasks_of_mbpp_are_all_for_evaluation(tmp_path):
+    (tmp_path / "mbpp.jsonl").write_text(lines(*(MBPP | {"task_id": n} for n in (2, 11, 601))))
+    (tmp_path / "ids.txt").write_text("Mbpp/2\n601\n")
+    splits = load_tasks("mbpp", tmp_path, task_ids=tmp_path / "ids.txt")
+    assert [task["name"] for task in splits["test"]] == ["mbpp/2", "mbpp/601"]
+    assert splits["train"] == []
+    (tmp_path / "ids.txt").write_text("Mbpp/2\nMbpp/3\n")
+    with pytest.raises(ValueError, match=r"ids\.txt names 3, which the data set does not have"):
+        load_tasks("mbpp", tmp_path, task_ids=tmp_path / "ids.txt")
+
+
 def test_a_row_of_humaneval_is_split_at_its_stub():
     assert humaneval_task(HUMANEVAL) == {
         "name": "humaneval/7",

@@ -14,6 +14,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def prepare(
     hide: int | None = None,
     held_out: int = 0,
     packages: Sequence[str] = (),
+    task_ids: Path | None = None,
 ) -> int:
     """Load the tasks, check them in the sandbox, write the kept ones; return how many are kept.
 
@@ -56,7 +58,7 @@ def prepare(
         raise ValueError(
             f"{out} already holds {', '.join(taken)}. Remove them or give another --out."
         )
-    splits = load_tasks(data, path, held_out)
+    splits = load_tasks(data, path, held_out, task_ids)
     evaluated = {task["name"] for task in splits["test"]}
     out.mkdir(parents=True, exist_ok=True)  # a failure shows now, not after minutes of checks
     print(f"{len(splits['train'])} + {len(evaluated)} tasks read", flush=True)
@@ -87,10 +89,14 @@ def prepare(
 # --- Data sets
 
 
-def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, list[Task]]:
+def load_tasks(
+    data: str, path: Path | None, held_out: int = 0, task_ids: Path | None = None
+) -> dict[str, list[Task]]:
     """Load the tasks of each split of `mbpp`, `humaneval`, `one_liners` or `jsonl`.
 
     For `jsonl` about one task in `held_out` goes to the test split, chosen by its prompt; 0: none.
+    With `task_ids`, the tasks of MBPP or HumanEval that this file names are the test split, and no
+    other task is loaded.
     """
     from recipes.common.data.split import is_held_out  # here, since this import loads torch
 
@@ -109,7 +115,24 @@ def load_tasks(data: str, path: Path | None, held_out: int = 0) -> dict[str, lis
         split_of = {number: split for split, ids in MBPP_SPLITS.items() for number in ids}
         for row in read_rows(file, MBPP_KEYS, "google-research-datasets/mbpp", "full"):
             splits[split_of.get(row["task_id"], "neither")].append(mbpp_task(row))
+    if task_ids:
+        splits = {"train": [], "test": select_tasks(task_ids, [*chain(*splits.values())])}
     return {split: [complete_row(task) for task in splits[split]] for split in ("train", "test")}
+
+
+def select_tasks(file: Path, tasks: list[Task]) -> list[Task]:
+    """Select the tasks that a file names, one id a line: `2`, `Mbpp/2` or `HumanEval/2`.
+
+    ValueError if no task has one of the ids.
+    """
+    ids = [line.rpartition("/")[2] for line in file.read_text().split()]
+    by_id = {task["name"].rpartition("/")[2]: task for task in tasks}
+    if missing := sorted(set(ids) - by_id.keys()):
+        raise ValueError(
+            f"{file} names {', '.join(missing)}, which the data set does not have: give one id of "
+            "a task a line, such as 2 or Mbpp/2."
+        )
+    return [by_id[number] for number in dict.fromkeys(ids)]
 
 
 def read_rows(file: Path | None, keys: dict[str, tuple[type, ...]], *hub: str) -> list[dict]:
