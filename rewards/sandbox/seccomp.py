@@ -8,8 +8,6 @@ up or changes a file, makes a process, runs a program, opens a socket, traces or
 process or its clock, maps anonymous shared files, loads code into the kernel or changes a limit,
 priority or affinity of another process. A call under another architecture kills the process; a call
 of the x32 table is refused. A program may make threads. Its signals and limits reach only itself.
-
-What is not covered: bugs of the kernel in the calls that are allowed.
 """
 
 import ctypes
@@ -142,10 +140,13 @@ def install(template: Filter) -> None:
 
 
 # --------------------------------------------------------------------------- conditions
-# Each condition refuses the call if it fails; if it holds, the next instruction runs.
 
 
 def _conditions() -> dict[str, list[Instruction]]:
+    """For each call of `CONDITIONAL` the instructions that refuse it if a condition fails.
+
+    If all hold, the instruction behind them runs.
+    """
     no_new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
     # Only system clocks: a larger number holds a process id and is the clock of that process.
     a_clock = [(LOAD, 0, 0, _low(0)), (JGE, 0, 1, CLOCKS), (RET, 0, 0, REFUSE)]
@@ -191,17 +192,21 @@ def _low(argument: int) -> int:
 
 
 def _high(argument: int) -> int:
+    """The offset of an argument's upper half."""
     return _low(argument) + 4
 
 
 def _one_of(place: int, *values: int) -> list[Instruction]:
+    """Refuse the call unless the word at this offset is one of the values."""
     tests = [(JEQ, len(values) - number, 0, value) for number, value in enumerate(values)]
     return [(LOAD, 0, 0, place), *tests, (RET, 0, 0, REFUSE)]
 
 
 def _masked(place: int, mask: int, value: int) -> list[Instruction]:
+    """Refuse the call unless those bits of the word that the mask has make the value."""
     return [(LOAD, 0, 0, place), (AND, 0, 0, mask), (JEQ, 1, 0, value), (RET, 0, 0, REFUSE)]
 
 
 def _without(place: int, bits: int) -> list[Instruction]:
+    """Refuse the call if the word at this offset has any of the bits."""
     return [(LOAD, 0, 0, place), (JSET, 0, 1, bits), (RET, 0, 0, REFUSE)]
