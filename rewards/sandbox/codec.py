@@ -374,7 +374,7 @@ class Table:
         return error
 
     def _exception_type(self, name: list) -> type | None:
-        """The exception type of this module and name here; None if there is none."""
+        """The exception type that [module, name] means here; None if there is none."""
         top = name[0].partition(".")[0]
         if top == "unittest":  # `SkipTest` would end a test that has not passed
             return None

@@ -119,7 +119,7 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -
             )
             tests, source = memory_file(files, checker_job), memory_file(files, program)
             printed, verdicts = memory_file(files), memory_file(files)
-            roles = {
+            roles = {  # stdin, stdout and stderr, then what it reads or writes besides
                 "checker": [null, null, null, tests, verdicts],
                 "worker": [other_null, printed, printed, source],
             }
@@ -133,6 +133,7 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -
     reasons = [text for passes, text in lines if not passes]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError") or ran.has_flooded()):
+        # The program has ended: what is seen from outside says more.
         reason = _ended(ran, "worker", job.timeout_s) or reason or "the tests did not end"
     return _outcome(passed, reason, ran.wall_s, ran.written[0])
 

@@ -35,13 +35,6 @@ def _build_from(kinds: tuple[type, ...], build: Callable) -> Callable[[list], An
     return checked
 
 
-def _integer(text: str) -> int:
-    """The integer of a hexadecimal text, `"-ff"`; `ValueError` if it is too long."""
-    if len(text) > DIGITS + 1:
-        raise ValueError(f"an integer of {len(text)} digits")
-    return int(text, 16)
-
-
 # Views of a dict. The only object to which such a view refers is its dict.
 VIEWS: dict[type, tuple[str, Callable, Callable]] = {
     type({}.keys()): ("k", gc.get_referents, lambda parts: dict.keys(*parts)),
@@ -88,7 +81,7 @@ TYPES = BASES | {kind.__name__: kind for kind in (bool, type, *(LEAVES.keys() - 
 BUILDERS = {
     **{tag: build for tag, _, build in LEAVES.values()},
     **{tag: kind for kind, tag in FROZEN.items()},
-    "n": _build_from((str,), _integer),
+    "n": _build_from((str,), lambda digits: int(digits, 16)),
     "T": _build_from((str,), TYPES.__getitem__),
 }
 # Attributes of a type that mean nothing for a value which has arrived.

@@ -60,7 +60,9 @@ class Zygote:
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
         self.counted, self.counted_at = 0, -math.inf
+        # A child writes into `confirm` once it is confined.
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # The end of a child wakes `poll`, through the signal that Python writes into a pipe.
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
