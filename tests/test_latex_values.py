@@ -155,6 +155,11 @@ EQUAL = [
     ("7", r"\boldsymbol{7}"), ("7", r"\hspace{1mm} \large 7"), ("12.50", r"\text{\$}12.50"),
     (r"\arctan 2", r"\operatorname{arctan} 2"), (r"6\text{ m/s}", r"6\text{ meters per second}"),
     (r"30^\circ", r"\frac{\pi}{6}"), (r"(4,\frac\pi3)", r"(4, 60^\circ)"),
+    # No number is in both, so the comma means "or".
+    (r"(-\infty,2)\cup(3,\infty)", "x<2, x>3"), (r"x \le 2, 3 \le x", r"(-\infty,2]\cup[3,\infty)"),
+    # Brackets that are turned outwards where an interval is open.
+    (r"(3,\infty)", r"]3,\infty["), (r"[1,2)\cup(3,4]", r"[1,2[ \cup ]3,4]"), ("3<x<5", "]3,5["),
+    ("101_2", "(101)_2"), ("(101)_2", "101_{2}"),
 ]  # fmt: skip
 DIFFERENT = [
     ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),
@@ -172,6 +177,9 @@ DIFFERENT = [
     (r"12 \text{ cm}", "12 mm"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
     ("(1,5)", "x>1 or x<5"), ("[1,5)", "x>1 and x<5"), ("30", r"\frac{\pi}{6}"),
     (r"\{1,3\}", r"\{1\}\cup\{2,3\}"), ("y=|x-3|", "y=3-x"), (r"\frac73x", "7/3x"),
+    ("(1,5)", "x>1, x<5"), (r"(-\infty,2)\cup(3,\infty)", "x<2, y>3"), ("[3,5]", "]3,5["),
+    (r"(-\infty,5)\cup(1,\infty)", "x<5, x>1"), ("(3,5)", "]3,5]"), ("(101)_2", "(101)_3"),
+    (r"\sqrt[3]{2}, \sqrt[3]{5}", "(2,5)"), ("101", "(101)_2"),
     (r"\ln 2", "0.69314"), (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
 ]  # fmt: skip
 
