@@ -30,7 +30,7 @@ _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area
     r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
     r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
     r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
-    r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*)\s*",
+    r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
     re.DOTALL,
 )
 _REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|-)\s*\\\{(.*)\\\})?", re.DOTALL)
