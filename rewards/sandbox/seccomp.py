@@ -105,6 +105,7 @@ def machine() -> str:
 def program() -> list[Instruction]:
     """The instructions of the filter; `OWN` stands for the process's id."""
     on = machine()
+    # A call under another architecture kills the process, one of the x32 table is refused.
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
     head.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
@@ -114,7 +115,7 @@ def program() -> list[Instruction]:
     for name, conditions in _conditions().items():
         answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
     lines = head
-    for name, answer in answers.items():
+    for name, answer in answers.items():  # behind a test for its number, skipped by other calls
         number = CALLS[name][on]
         if number is not None:  # else this machine does not have the call
             lines += [(JEQ, 0, len(answer), number), *answer]
