@@ -30,8 +30,11 @@ def compare(gold: Answer, answer: Answer) -> bool:
         return compare(gold.items[0], answer.items[0])
     if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
         return False  # 3x + 1 = 7 does not answer x = 2
-    if kinds <= {"named", "equation"}:
-        return _same_equation(gold, answer)
+    if kinds <= {"named", "equation"}:  # one residual is a multiple of the other
+        left, right = _residual(gold), _residual(answer)
+        if left is None or right is None:
+            return gold.source == answer.source
+        return bool(letters(left)) and constant_ratio(left, right) is not None
     if "named" in kinds:
         sides = (side.items[0] if side.kind == "named" else side for side in (gold, answer))
         return compare(*sides)
@@ -59,9 +62,6 @@ def problem_of(gold: Answer) -> str | None:
         return None if has_value(gold.tree) else ""
     problems = map(problem_of, gold.items)
     return next((problem for problem in problems if problem is not None), None)
-
-
-# --- Several values
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
@@ -104,9 +104,6 @@ def _by_name(answer: Answer) -> Answer:
 
 def _in_order(gold: Answer, answer: Answer) -> bool:
     return all(compare(*pair) for pair in zip(gold.items, answer.items, strict=True))
-
-
-# --- One value
 
 
 def _same_quantity(gold: Answer, answer: Answer) -> bool:
@@ -152,9 +149,8 @@ def _is_rounded(decimal: Answer, other: Answer) -> bool:
     if not value or not true or other.tree[0] == "number" or abs(value) < 1e-3:
         return False
     places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
-    if places < ROUNDED_PLACES:
-        return False
-    return abs(value - true) <= 0.500001 * 10**-places  # half of the last place, and float error
+    # Half of the last place, and float error.
+    return places >= ROUNDED_PLACES and abs(value - true) <= 0.500001 * 10**-places
 
 
 def _is_spelling(text: str, value: Answer) -> bool:
@@ -164,17 +160,6 @@ def _is_spelling(text: str, value: Answer) -> bool:
     if value.places and (comma := _DECIMAL_COMMA.fullmatch(text)):
         return same_value(rational(f"{comma[1]}.{comma[2]}"), value.tree)
     return False
-
-
-# --- Equations and relations
-
-
-def _same_equation(gold: Answer, answer: Answer) -> bool:
-    """Whether two equations have the same solutions: one residual is a multiple of the other."""
-    left, right = _residual(gold), _residual(answer)
-    if left is None or right is None:
-        return gold.source == answer.source
-    return bool(letters(left)) and constant_ratio(left, right) is not None
 
 
 def _same_relation(gold: Answer, answer: Answer) -> bool:

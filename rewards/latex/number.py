@@ -12,8 +12,6 @@ _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
 _UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\.?\s*\}")
 _PLAIN_MIXED = re.compile(r"([-+]?\s*\d+) (\d+)/(\d+)", re.ASCII)
 
-# --- Units
-
 # Each unit with its other names. Any name that is not here is a unit of its own.
 _SPELLINGS = {
     "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer", "mm": "millimeter",
@@ -127,9 +125,6 @@ def conversion(unit: str, other: str) -> Fraction | None:
         if unit in measures and other in measures:
             return Fraction(measures[unit]) / measures[other]
     return None
-
-
-# --- Numbers
 
 
 class Answer(NamedTuple):

@@ -12,18 +12,14 @@ class Unreadable(ValueError):
     """The text is not an expression that this parser understands."""
 
 
-# --- One spelling
-
-_SIGNS = str.maketrans(
-    {
-        "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
-        "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
-        "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
-        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-        "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
-        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
-    }
-)  # fmt: skip
+_SIGNS = str.maketrans({
+    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+    "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
+    "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
+    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+})  # fmt: skip
 _SPELLINGS = {
     "*": "cdot times ast", "/": "div", "=": "equiv", "(": "langle", ")": "rangle",
     r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
@@ -113,8 +109,6 @@ def _without_delimiters(text: str) -> str:
     ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is not a full stop
     return text[: ends.start()].strip() if ends else text
 
-
-# --- The tree
 
 _TOKEN = re.compile(
     r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)"  # a number

@@ -35,8 +35,6 @@ _NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
 _SMALL, _LARGE = mpf(2) ** -300, 10**6  # functions keep their digits for arguments between them
 _CONSTANTS = {"pi": mpc(_mp.pi), "e": mpc(_mp.e), "i": mpc(0, 1)}
 
-# --- Points
-
 _FAR = 10**12 + 1  # beyond the numbers that people write: |x - c| is x - c here, and c - x at -_FAR
 _SIZES = (1, 17, 41, 1, 4001, 1)  # of the points where some letters are above 0 and some below
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -130,9 +128,6 @@ def letters(tree: Tree) -> set[str]:
     if tree[0] == "letter":
         return {tree[1]} - _CONSTANTS.keys()
     return set().union(*(letters(part) for part in tree[1:] if isinstance(part, tuple)))
-
-
-# --- Evaluation
 
 
 def _values(tree: Tree) -> Iterator[Number | None]:
