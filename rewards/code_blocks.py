@@ -1,13 +1,14 @@
 """Read the programs of a completion: fenced code blocks, line by line in linear time.
 
-A fence is three or more backticks or tildes. Two forms that models write also count: an opening
-fence after prose (`Here it is: ```python`), and a closing fence at the end of a line of code or
-before a tag (```` ```</answer> ````). A fence of tildes must start its line. A fence that stands
-four or more columns right of the opening fence and the code is part of the code (a docstring).
+A fence is three or more backticks. Two forms that models write also count: an opening fence after
+prose (`Here it is: ```python`), and a closing fence at the end of a line of code or before a tag
+(```` ```</answer> ````). A fence that stands four or more columns right of the opening fence and
+the code is part of the code (a docstring).
 """
 
 import ast
 import builtins
+import contextlib
 import os
 import re
 import symtable
@@ -18,6 +19,7 @@ from rewards.text import completion_text
 
 PYTHON = ("python", "py", "python3")
 MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # in larger texts blocks are not joined, to save time
+NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)  # what the compiler may raise
 
 
 class Block(NamedTuple):
@@ -27,12 +29,10 @@ class Block(NamedTuple):
     code: str
     complete: bool
 
-    def is_head(self) -> bool:
-        """Whether the block only quotes the head of a function, as later explanations often do."""
-        return self.code.rstrip().endswith((":", "..."))
-
 
 class _Fence(NamedTuple):
+    """An opening fence: its backticks, the white space before it, and the word after it."""
+
     mark: str
     indentation: str
     language: str
@@ -58,151 +58,36 @@ def code_blocks(text: str) -> list[Block]:
     return blocks if fence is None else [*blocks, _block(fence, lines, False)]
 
 
-def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
-    r"""Return the program of a completion; None if it has no block and `whole_text` is False.
-
-    It is the last complete Python block, else the last block, else (`whole_text`) the whole text,
-    without the white space before its first line that a model's first token often brings.
-    A block that defines more of `names` (the names that the tests call) wins over a later one,
-    since answers often end with an example of use. Blocks that define a name which the chosen block
-    lacks are put before it, since models write imports and helpers in separate blocks.
-
-    Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`;
-    `extract_program("x = 1") is None`
-    """
-    blocks = code_blocks(text)
-    if not blocks:
-        return "\n".join(_dedented(text.split("\n"))) if whole_text else None
-    defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)"
-    definitions = [re.compile(defines.format(re.escape(name)), re.MULTILINE) for name in names]
-    ranks = [
-        (
-            sum(bool(found.search(block.code)) for found in definitions if not block.is_head()),
-            block.complete and block.language in PYTHON,
-        )
-        for block in blocks
-    ]
-    return _joined(blocks, len(blocks) - 1 - ranks[::-1].index(max(ranks)), names)
-
-
-def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
-    """Put the blocks that define what the chosen block lacks before it; return the joined code.
-
-    The chosen block comes last, so that its own definitions win.
-    """
-    program, length = blocks[chosen].code, sum(len(block.code) for block in blocks)
-    found = _names(program) if length <= MOST_CHARACTERS and len(blocks) <= MOST_BLOCKS else None
-    if found is None:
-        return program
-    bound, lacking = found[0], found[1] | set(names) - found[0]
-    others = {}
-    for number, block in enumerate(blocks):
-        is_code = block.complete and block.language in (*PYTHON, "")
-        if number != chosen and is_code and (of_block := _names(block.code)):
-            others[number] = of_block
-    joined = []
-    while definers := [number for number, (binds, _) in others.items() if binds & lacking]:
-        joined.append(definers[-1])
-        also_bound, also_used = others.pop(definers[-1])
-        bound |= also_bound
-        lacking = (lacking | also_used) - bound
-    return join_sources([*(blocks[number].code for number in sorted(joined)), program])
-
-
-def join_sources(sources: Sequence[str]) -> str:
-    r"""Join sources to one program. Its `from __future__` imports come first, where they must be.
-
-    Example: `join_sources(["x = 1", "from __future__ import annotations\ny = 2"])` is
-    "from __future__ import annotations\nx = 1\npass\ny = 2\n"
-    """
-    imports, rest = [], []
-    for source in sources:
-        text = source if source.endswith("\n") else source + "\n"
-        lines = text.encode("utf-8", "surrogatepass").splitlines(keepends=True)
-        for node in reversed(_future_imports(source)):
-            imports.append(ast.unparse(node) + "\n")
-            end = lines[node.end_lineno - 1][node.end_col_offset :]
-            start = lines[node.lineno - 1][: node.col_offset]
-            lines[node.lineno - 1 : node.end_lineno] = [start + b"pass" + end]
-        rest.append(b"".join(lines).decode("utf-8", "surrogatepass"))
-    return "".join([*dict.fromkeys(imports), *rest])
-
-
-def _future_imports(source: str) -> list[ast.ImportFrom]:
-    if "__future__" not in source:
-        return []
-    try:
-        statements = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return [
-        node
-        for node in statements
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
-
-
-def _names(code: str) -> tuple[set[str], set[str]] | None:
-    r"""Return the global names that a program binds, and those it only uses; None if not Python.
-
-    Example: `_names("import math\ndef f(x): return math.pi * g(x)") == ({"math", "f"}, {"g"})`
-    """
-    try:
-        top = symtable.symtable(code, "program", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    bound, used, tables = set(), set(), [top]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        for symbol in table.get_symbols():
-            if table is top or symbol.is_global():
-                binds = symbol.is_assigned() or symbol.is_imported()
-                (bound if binds else used).add(symbol.get_name())
-    return bound, used - bound - set(dir(builtins))
-
-
-def is_one_python_block(text: str) -> bool:
-    r"""Whether a text has exactly one fenced block, and it is complete, Python and not empty.
-
-    Prose may surround the block.
-
-    Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
-    """
-    first, *others = code_blocks(text) or [Block("", "", False)]
-    is_python = first.complete and first.language in PYTHON
-    return is_python and not others and bool(first.code.strip())
-
-
 def _opening(line: str) -> _Fence | None:
     """Return the fence that a line opens; None if it closes there too (```` ```x = 1``` ````)."""
-    bare = line.lstrip()
-    if bare.startswith("~~~"):
-        info = bare.lstrip("~")
-        mark = bare[: len(bare) - len(info)]
-    else:
-        start, found, info = line.rpartition("```")
-        head = start.rstrip("`")
-        if not found or "```" in head or "`" in info:
-            return None
-        if head.strip() and " " in info.rstrip():  # prose about fences: "put it in ``` and ..."
-            return None
-        mark = line[len(head) : len(line) - len(info)]
-    language, *_ = info.split(maxsplit=1) or [""]
-    return _Fence(mark, line[: len(line) - len(bare)], language.lower())
+    start, mark, info = line.rpartition("```")
+    prose = start.rstrip("`")
+    if not mark or "```" in prose or "`" in info:
+        return None
+    if prose.strip() and " " in info.rstrip():  # prose about fences: "put it in ``` and ..."
+        return None
+    words = info.split(maxsplit=1)
+    return _Fence(
+        mark=line[len(prose) : len(line) - len(info)],
+        indentation=line[: len(line) - len(line.lstrip())],
+        language=words[0].lower() if words else "",
+    )
 
 
 def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
-    """Return the code before the closing fence of a line; None if the line closes nothing."""
+    """Return the code before the closing fence of a line; None if the line closes nothing.
+
+    `lines` are those of the block so far.
+    """
     bare, mark = line.strip(), fence.mark
     if bare.startswith(mark):
-        rest = bare.lstrip(mark[0])
-        inside = _depth(line) >= 4 + max(_depth(start) for start in (fence.indentation, *lines[:1]))
-        return "" if not inside and (not rest or rest.lstrip().startswith("<")) else None
+        rest = bare.lstrip("`")
+        is_fence = not rest or rest.lstrip().startswith("<")
+        outside = max(_depth(start) for start in (fence.indentation, *lines[:1]))
+        return "" if is_fence and _depth(line) < outside + 4 else None
     code = line.rstrip()[: -len(mark)]
-    if mark[0] == "`" and bare.endswith(mark) and mark not in code and not code.endswith("`"):
-        return code
-    return None
+    is_closed = bare.endswith(mark) and mark not in code and not code.endswith("`")
+    return code if is_closed else None
 
 
 def _depth(line: str) -> int:
@@ -228,8 +113,120 @@ def _dedented(lines: list[str]) -> list[str]:
     starts = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
     common = os.path.commonprefix(starts)  # noqa: RUF071 it is not a path
     lines = [line.removeprefix(common) for line in lines]
-    first = next((place for place, line in enumerate(lines) if line.strip()), 0)
-    return [*lines[:first], lines[first].lstrip(" \t"), *lines[first + 1 :]] if lines else []
+    if lines:
+        first = next((place for place, line in enumerate(lines) if line.strip()), 0)
+        lines[first] = lines[first].lstrip(" \t")
+    return lines
+
+
+def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
+    r"""Return the program of a completion; None if it has no block and `whole_text` is False.
+
+    It is the last complete Python block, else the last block, else (`whole_text`) the whole text,
+    without the white space before its first line that a model's first token often brings.
+    A block that defines more of `names` (the names that the tests call) wins over a later one,
+    since answers often end with an example of use. Blocks that define a name which the chosen block
+    lacks are put before it, since models write imports and helpers in separate blocks.
+
+    Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`;
+    `extract_program("x = 1") is None`
+    """
+    blocks = code_blocks(text)
+    if not blocks:
+        return "\n".join(_dedented(text.split("\n"))) if whole_text else None
+    defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)"
+    definitions = [re.compile(defines.format(re.escape(name)), re.MULTILINE) for name in names]
+    ranks = []
+    for block in blocks:
+        # Explanations often quote the head of a function: that is no definition.
+        is_head = block.code.rstrip().endswith((":", "..."))
+        defined = 0 if is_head else sum(bool(found.search(block.code)) for found in definitions)
+        ranks.append((defined, block.complete and block.language in PYTHON))
+    last_best = max(range(len(blocks)), key=lambda place: (ranks[place], place))
+    return _joined(blocks, last_best, names)
+
+
+def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
+    """Put the blocks that define what the chosen block lacks before it; return the joined code.
+
+    The chosen block comes last, so that its own definitions win.
+    """
+    program, length = blocks[chosen].code, sum(len(block.code) for block in blocks)
+    is_short = length <= MOST_CHARACTERS and len(blocks) <= MOST_BLOCKS
+    names_of_program = _names(program) if is_short else None
+    if names_of_program is None:
+        return program
+    bound, used = names_of_program
+    lacking = used | set(names) - bound
+    others = {}
+    for number, block in enumerate(blocks):
+        is_code = block.complete and block.language in (*PYTHON, "")
+        if number != chosen and is_code and (names_of_block := _names(block.code)):
+            others[number] = names_of_block
+    joined = []
+    while definers := [number for number, (binds, _) in others.items() if binds & lacking]:
+        joined.append(definers[-1])
+        also_bound, also_used = others.pop(definers[-1])
+        bound |= also_bound
+        lacking = (lacking | also_used) - bound
+    return join_sources([*(blocks[number].code for number in sorted(joined)), program])
+
+
+def _names(code: str) -> tuple[set[str], set[str]] | None:
+    r"""Return the global names that a program binds, and those it only uses; None if not Python.
+
+    Example: `_names("import math\ndef f(x): return math.pi * g(x)") == ({"math", "f"}, {"g"})`
+    """
+    try:
+        top = symtable.symtable(code, "program", "exec")
+    except NO_PYTHON:
+        return None
+    bound, used, tables = set(), set(), [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table is top or symbol.is_global():
+                binds = symbol.is_assigned() or symbol.is_imported()
+                (bound if binds else used).add(symbol.get_name())
+    return bound, used - bound - set(dir(builtins))
+
+
+def join_sources(sources: Sequence[str]) -> str:
+    r"""Join sources to one program. Its `from __future__` imports come first, where they must be.
+
+    Example: `join_sources(["x = 1", "from __future__ import annotations\ny = 2"])` is
+    "from __future__ import annotations\nx = 1\ny = 2\n"
+    """
+    imports, rest = [], []
+    for source in sources:
+        if "__future__" in source:
+            with contextlib.suppress(*NO_PYTHON):
+                tree = ast.parse(source)
+                future = [
+                    statement
+                    for statement in tree.body
+                    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+                ]
+                tree.body = [statement for statement in tree.body if statement not in future]
+                source = ast.unparse(tree)
+                imports += map(ast.unparse, future)
+        rest.append(source.removesuffix("\n"))
+    return "\n".join([*dict.fromkeys(imports), *rest, ""])
+
+
+def is_one_python_block(text: str) -> bool:
+    r"""Whether a text has exactly one fenced block, and it is complete, Python and not empty.
+
+    Prose may surround the block.
+
+    Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
+    """
+    blocks = code_blocks(text)
+    if len(blocks) != 1:
+        return False
+    (block,) = blocks
+    return block.complete and block.language in PYTHON and bool(block.code.strip())
 
 
 class CodeFormat:

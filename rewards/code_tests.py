@@ -46,8 +46,10 @@ class Result(NamedTuple):
     def label(self) -> str:
         """The label of the row in the logged column `outcome/code_tests` (see `rewards.rows`)."""
         status, reason = self.outcome.status, self.outcome.reason
-        if status in ("infra", "unparsed"):
-            return f"{status.replace('infra', 'error')}: {reason}"
+        if status == "infra":
+            return f"error: {reason}"
+        if status == "unparsed":
+            return f"unparsed: {reason}"
         return "timeout" if reason.startswith("timeout") else "graded"
 
 
@@ -193,14 +195,14 @@ class CodeTests:
             raise ValueError(str(error)) from error
         workers = self.sandbox().workers
         longest = -(-completions // workers) * WALL * self.timeout_s
-        if longest < limit_s:
-            return self.sandbox().describe()
-        return (
-            f"{self.sandbox().describe()}; {completions} programs that all never end would take "
-            f"{workers} worker{'s' * (workers != 1)} {longest:g} s at timeout_s "
-            f"{self.timeout_s:g}, and after reward_timeout_s, {limit_s:g} s, the run would end: "
-            "raise it, then or now"
-        )
+        line = self.sandbox().describe()
+        if longest >= limit_s:
+            line += (
+                f"; {completions} programs that all never end would take {workers} "
+                f"worker{'s' * (workers != 1)} {longest:g} s at timeout_s {self.timeout_s:g}, and "
+                f"after reward_timeout_s, {limit_s:g} s, the run would end: raise it, then or now"
+            )
+        return line
 
     def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int]:
         """Return a row's job (or its outcome, if nothing is run) and its count of visible tests."""
@@ -220,6 +222,7 @@ class CodeTests:
         return plan, len(visible)
 
     def _score(self, share: float | None) -> float | None:
+        """The score for a share of the visible tests; None stays None."""
         if share is None:
             return None
         is_paid = share == 1.0 or (share > 0.0 and not self.all_or_nothing)

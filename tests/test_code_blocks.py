@@ -41,7 +41,7 @@ def test_the_program_is_the_last_complete_python_block_else_the_last_of_any_kind
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x = 1", "print(`x`)", "Use `x = 1` here.", "It is ```x = 1``` then.", "~~ x ~~"]
+    "text", ["", "x = 1", "print(`x`)", "Use `x = 1` here.", "It is ```x = 1``` then."]
 )
 def test_a_text_without_a_block_is_a_program_only_by_choice(text):
     assert extract_program(text) is None
@@ -158,9 +158,7 @@ DOCUMENTED = '''def f(x):
 
 TABS = 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n'
 FENCED = {  # text: its one program
-    # Blocks of tildes, and longer fences, hold shorter ones.
-    "~~~python\nx = 1\n```\n~~~~": "x = 1\n```\n",
-    "~~~~ python\n~~~\n~~~~\nThus.": "~~~\n",
+    # Longer fences hold shorter ones.
     "````python\nx = '''\n```\n'''\n````": "x = '''\n```\n'''\n",
     "```python\nx = 1\n`````\nThus.": "x = 1\n",
     f"```python\n{TABS}```": TABS,
@@ -206,10 +204,9 @@ def test_a_block_is_found_whole_however_its_fences_are_set(text):
     assert code_blocks(text) == [Block("python", FENCED[text], True)]
 
 
-def test_a_block_that_is_cut_off_is_incomplete_and_tildes_close_none_behind_code():
+def test_a_block_that_is_cut_off_is_incomplete():
     cut = Block("python", "y =\n", False)
     assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), cut]
-    assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
     assert code_blocks("```") == [Block("", "", False)]
     assert code_blocks("```python\n\n```") == [Block("python", "", True)]
 
@@ -217,7 +214,7 @@ def test_a_block_that_is_cut_off_is_incomplete_and_tildes_close_none_behind_code
 # The asked format
 
 
-ASKED = [ONE, f"So:\n{ONE}Thus.", "~~~py\nx\n~~~", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE]
+ASKED = [ONE, f"So:\n{ONE}Thus.", "````py\nx\n````", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE]
 OTHERS = ["", "x = 1", ONE + TWO, ONE + "```", "```\nx = 1\n```", "```js\nx\n```"]
 OTHERS += ["```python\nx = 1", "```python\n \n```"]
 
@@ -231,14 +228,14 @@ def test_one_python_block_and_nothing_else_is_the_asked_format(text, asked):
 
 # Any text
 
-LINE = st.text(st.characters(exclude_characters="`~\r\n"), max_size=20) | st.sampled_from(
+LINE = st.text(st.characters(exclude_characters="`\r\n"), max_size=20) | st.sampled_from(
     ["", "    ", "\t`x``", "  # `"]
 )
 
 
 @given(
     st.lists(LINE),
-    st.sampled_from(["```", "````", "~~~"]),
+    st.sampled_from(["```", "````"]),
     st.sampled_from(["", "  ", "\t", "      "]),
 )
 def test_the_code_of_a_block_comes_back_exactly(lines, mark, indentation):

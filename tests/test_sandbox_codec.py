@@ -1,6 +1,5 @@
 """Values arrive as they left, with their types and identities; all else is an error."""
 
-import array
 import collections
 import contextlib
 import datetime
@@ -24,7 +23,7 @@ ATOMS = [
     None, True, 0, -1, 1 << 60, -(10**4000), 0.1, float("inf"), float("nan"), -0.0, 1j, "", "é",
     "\ud800", "\ud83d\ude00", b"", b"\xff", Fraction(1, 3), Decimal("1.10"), Decimal("sNaN"),
     range(9), NOON, NOON.date(), NOON.timetz(), NOON - NOON, EAST, datetime.UTC, int, list,
-    bytearray(), bytearray(b"x"), array.array("i", [1]), array.array("d"),
+    bytearray(), bytearray(b"x"),
     collections.deque([1, [2]]), collections.deque([1], maxlen=2), {1, (2, 3)}, frozenset([()]),
     {"a": {1: [2]}, (1,): {}}, [[], ()], ((((),),),), {}.keys(), {"a": 1}.items(),
     collections.Counter("a"), collections.OrderedDict(b=1, a=2),
@@ -112,7 +111,7 @@ def test_an_object_that_was_sent_comes_back_as_itself():
     assert all(one is other for one, other in zip(backwards, [*reversed(mine), mine], strict=True))
 
 
-EVERY = [[1], {2: [3]}, {4}, collections.deque([5]), bytearray(b"6"), array.array("i", [7])]
+EVERY = [[1], {2: [3]}, {4}, collections.deque([5]), bytearray(b"6")]
 EVERY += [collections.Counter("8"), collections.OrderedDict(a=9), Stack([0])]
 
 
@@ -120,7 +119,7 @@ def test_a_change_at_one_end_is_made_at_the_other():
     here, there = Table(), Table()
     theirs = sent(EVERY, here, there)
     for container in theirs:
-        container.pop() if isinstance(container, array.array) else container.clear()
+        container.clear()
     theirs[0].append(theirs[2])
     changes = there.encode_changes()
     here.apply(from_json(to_json(changes)))
@@ -162,11 +161,10 @@ NO_ENCODINGS = [
     '{}', '{"t":[],"s":[]}', '{"z":1}', '{"t":1}', '{"t":"ab"}', '{"s":[[1]]}', '{"d":[1]}',
     '{"b":["g"]}', '{"c":[1,2]}', '{"r":[1,2,0]}', '{"r":[1,2]}', '{"q":[1,0]}', '{"q":[true,1]}',
     '{"D":["x"]}', '{"T":["eval"]}', '{"n":["zz"]}', '{"M":["2024"]}', '{"S":[1e9,0,0]}',
-    '{"S":[9999999999,0,0]}', '{"=":0}', '{"=":-1}', '{"=":[]}', '{"a":[]}', '{"a":["i",0.5]}',
+    '{"S":[9999999999,0,0]}', '{"=":0}', '{"=":-1}', '{"=":[]}', '{"a":[]}',
     '{"B":[256]}', '[{"=":2}]', '{"Q":["x"]}', '{"F":[1]}', '{"I":[]}', '{"I":[1]}', '{"N":[]}',
-    '{"N":[["a","eval",[],null]]}', '{"N":[["a","int",[],null],"x"]}',
-    '{"N":[[1,"int",[],null],1]}',
-    '{"N":[["a","tuple",[],["x y"]],1]}', '{"N":[["a","int",["__classcell__"],null],1]}',
+    '{"N":[["a","eval",[]]]}', '{"N":[["a","int",[]],"x"]}', '{"N":[[1,"int",[]],1]}',
+    '{"N":[["a","int",["__classcell__"]],1]}',
     '{"E":[]}', '{"E":[[[],null,[]]]}',
     '{"E":[[[["builtins","UnicodeDecodeError"]],null,[]],1]}',
 ]  # fmt: skip

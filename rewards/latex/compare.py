@@ -1,10 +1,12 @@
 """Whether two answers are the same: `compare(read_answer("1/2, 3"), read_answer("0.5, 3"))`."""
 
 import re
+from itertools import pairwise
+from math import inf, nan
 
-from rewards.latex.number import conversion
+from rewards.latex.number import Answer, conversion
 from rewards.latex.parse import Tree, minus, rational
-from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer, is_constant
+from rewards.latex.read import INFINITY, MINUS_INFINITY, is_constant
 from rewards.latex.value import constant, constant_ratio, has_value, letters, same_value
 
 # A decimal needs this many places to count as a rounded value: 0.333333 is 1/3, 0.3333 is not.
@@ -13,8 +15,6 @@ FLOAT_DIGITS = 14  # significant digits of a float without rounding error
 _CHOICES = [("letter", letter) for letter in "ABCDEF"]
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 _RATIO = re.compile(r"(\d+): (\d+)")
-_COMPARABLE = [{"list", "group"}, {"list", "set"}]
-_ENDS = {"<": "()", r"\le": "[]"}
 
 
 def compare(gold: Answer, answer: Answer) -> bool:
@@ -30,8 +30,11 @@ def compare(gold: Answer, answer: Answer) -> bool:
         return compare(gold.items[0], answer.items[0])
     if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
         return False  # 3x + 1 = 7 does not answer x = 2
-    if kinds <= {"named", "equation"}:
-        return _same_equation(gold, answer)
+    if kinds <= {"named", "equation"}:  # one residual is a multiple of the other
+        left, right = _residual(gold), _residual(answer)
+        if left is None or right is None:
+            return gold.source == answer.source
+        return bool(letters(left)) and constant_ratio(left, right) is not None
     if "named" in kinds:
         sides = (side.items[0] if side.kind == "named" else side for side in (gold, answer))
         return compare(*sides)
@@ -51,22 +54,25 @@ def compare(gold: Answer, answer: Answer) -> bool:
     return _same_items(gold, answer)
 
 
-def _is_spelling(text: str, value: Answer) -> bool:
-    """Whether a text spells a value: `2:3` a fraction, `2,75` a number with a decimal point."""
-    if value.tree[0] == "/" and (ratio := _RATIO.fullmatch(text)):
-        return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
-    if value.places and (comma := _DECIMAL_COMMA.fullmatch(text)):
-        return same_value(rational(f"{comma[1]}.{comma[2]}"), value.tree)
-    return False
+def problem_of(gold: Answer) -> str | None:
+    """Why no answer can equal the gold, as the parser says it (else ""); None where one can."""
+    if gold.kind in ("bad", "opaque"):
+        return gold.label
+    if gold.kind == "quantity":
+        return None if has_value(gold.tree) else ""
+    problems = map(problem_of, gold.items)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
+    """Whether two groups, sets, lists, unions or matrices have the same items."""
     if {gold.kind, answer.kind} == {"matrix", "group"}:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
     if [gold.label, answer.label].count("names") == 1:  # (1, 2) equals y = 2, x = 1
         gold, answer = _by_name(gold), _by_name(answer)
     kinds, labels = {gold.kind, answer.kind}, {gold.label, answer.label}
-    if len(gold.items) != len(answer.items) or (len(kinds) > 1 and kinds not in _COMPARABLE):
+    is_comparable = len(kinds) == 1 or kinds in ({"list", "group"}, {"list", "set"})
+    if not is_comparable or len(gold.items) != len(answer.items):
         return False
     if "group" in kinds:
         is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
@@ -90,6 +96,7 @@ def _as_tuple(answer: Answer) -> Answer:
 
 
 def _by_name(answer: Answer) -> Answer:
+    """A list of named values in the order of their names; any other answer unchanged."""
     if answer.label != "names":
         return answer
     return answer._replace(items=tuple(sorted(answer.items, key=lambda item: item.label)), label="")
@@ -100,11 +107,15 @@ def _in_order(gold: Answer, answer: Answer) -> bool:
 
 
 def _same_quantity(gold: Answer, answer: Answer) -> bool:
+    """Whether two expressions with their units, or without, have the same value."""
     units = {gold.unit, answer.unit}
     if len(units) == 2 and "%" in units:
         return "" in units and _same_percent(gold, answer)
-    if units == {"deg", ""} and _same_angle(gold, answer):
-        return True
+    if units == {"deg", ""}:
+        degrees, radians = (gold, answer) if gold.unit == "deg" else (answer, gold)
+        one_degree = ("/", ("letter", "pi"), rational(180))
+        if same_value(("*", degrees.tree, one_degree), radians.tree):
+            return True
     if gold.unit != answer.unit and gold.unit and answer.unit:
         factor = conversion(answer.unit, gold.unit)
         return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree))
@@ -127,13 +138,6 @@ def _same_percent(gold: Answer, answer: Answer) -> bool:
     return is_number and is_large and same_value(gold.tree, answer.tree)
 
 
-def _same_angle(gold: Answer, answer: Answer) -> bool:
-    r"""Whether an angle in degrees equals one in radians: `30^\circ` equals `\frac{\pi}{6}`."""
-    degrees, radians = (gold, answer) if gold.unit == "deg" else (answer, gold)
-    one_degree = ("/", ("letter", "pi"), rational(180))
-    return same_value(("*", degrees.tree, one_degree), radians.tree)
-
-
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
     """Whether `decimal` is `other`, which is not a decimal, rounded to at least six places.
 
@@ -145,30 +149,24 @@ def _is_rounded(decimal: Answer, other: Answer) -> bool:
     if not value or not true or other.tree[0] == "number" or abs(value) < 1e-3:
         return False
     places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
-    if places < ROUNDED_PLACES:
-        return False
-    return abs(value - true) <= 0.500001 * 10**-places  # half of the last place, and float error
+    # Half of the last place, and float error.
+    return places >= ROUNDED_PLACES and abs(value - true) <= 0.500001 * 10**-places
 
 
-def _residual(answer: Answer) -> Tree | None:
-    """The left side minus the right side; None unless there are two sides, both expressions."""
-    sides = answer.items[::-1] if answer.kind == "named" else answer.items
-    if len(sides) != 2 or any(side.kind != "quantity" for side in sides):
-        return None
-    return ("+", sides[0].tree, minus(sides[1].tree))
-
-
-def _same_equation(gold: Answer, answer: Answer) -> bool:
-    """Whether two equations have the same solutions: one residual is a multiple of the other."""
-    left, right = _residual(gold), _residual(answer)
-    if left is None or right is None:
-        return gold.source == answer.source
-    return bool(letters(left)) and constant_ratio(left, right) is not None
+def _is_spelling(text: str, value: Answer) -> bool:
+    """Whether a text spells a value: `2:3` a fraction, `2,75` a number with a decimal point."""
+    if value.tree[0] == "/" and (ratio := _RATIO.fullmatch(text)):
+        return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
+    if value.places and (comma := _DECIMAL_COMMA.fullmatch(text)):
+        return same_value(rational(f"{comma[1]}.{comma[2]}"), value.tree)
+    return False
 
 
 def _same_relation(gold: Answer, answer: Answer) -> bool:
-    shape, other = ((side.kind, side.label, len(side.items)) for side in (gold, answer))
-    if shape != other:
+    """Whether two relations mean the same. `2x < 10` does not answer `x < 5`: it is not solved."""
+    if gold.kind != answer.kind or gold.label != answer.label:  # the label has the signs
+        return False
+    if len(gold.items) != len(answer.items):
         return False
     if _in_order(gold, answer):
         return True
@@ -179,8 +177,12 @@ def _same_relation(gold: Answer, answer: Answer) -> bool:
     return ratio is not None and ratio > 0  # a ratio below 0 flips < and >
 
 
-def _is_unknown(answer: Answer) -> bool:
-    return answer.kind == "quantity" and answer.tree[0] == "letter" and bool(letters(answer.tree))
+def _residual(answer: Answer) -> Tree | None:
+    """The left side minus the right side; None unless there are two sides, both expressions."""
+    sides = answer.items[::-1] if answer.kind == "named" else answer.items
+    if len(sides) != 2 or any(side.kind != "quantity" for side in sides):
+        return None
+    return ("+", sides[0].tree, minus(sides[1].tree))
 
 
 def _is_solved(relation: Answer) -> bool:
@@ -192,13 +194,22 @@ def _is_solved(relation: Answer) -> bool:
     return any(map(_is_unknown, sides)) and any(map(is_constant, sides))
 
 
+def _is_unknown(answer: Answer) -> bool:
+    return answer.kind == "quantity" and answer.tree[0] == "letter" and bool(letters(answer.tree))
+
+
 def _as_set(answer: Answer) -> Answer | None:
-    """`a < x < b` or `x < b` as an interval, relations joined by "or" as a union; else None."""
-    if answer.kind == "list" and answer.label == "any":
+    """A relation as an interval, several as a union; None for any other answer.
+
+    `a < x < b` and `x < b` are intervals. Relations joined by "or" are a union, and so are those
+    joined by a comma whose intervals do not overlap: no number is in both, as in `x < 2, x > 3`.
+    """
+    if answer.kind == "list":
         parts = [_as_set(item) for item in answer.items]
-        return None if None in parts else Answer("union", answer.source, tuple(parts), label="any")
+        is_union = None not in parts and (answer.label == "any" or _are_apart(answer.items, parts))
+        return Answer("union", answer.source, tuple(parts), label="any") if is_union else None
     ends, signs = list(answer.items), answer.label.split()
-    if answer.kind != "relation" or any(sign not in _ENDS for sign in signs):
+    if answer.kind != "relation" or not {"<", r"\le"}.issuperset(signs):
         return None
     if len(ends) == 2 and _is_unknown(ends[0]):
         ends, signs = [MINUS_INFINITY, *ends], ["<", *signs]
@@ -206,15 +217,19 @@ def _as_set(answer: Answer) -> Answer | None:
         ends, signs = [*ends, INFINITY], [*signs, "<"]
     if len(ends) != 3 or not _is_unknown(ends[1]):
         return None
-    brackets = _ENDS[signs[0]][0] + _ENDS[signs[1]][1]
-    return Answer("group", answer.source, (ends[0], ends[2]), label=brackets)
+    left, right = "(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]"
+    return Answer("group", answer.source, (ends[0], ends[2]), label=left + right)
 
 
-def problem_of(gold: Answer) -> str | None:
-    """Why no answer can equal the gold, as the parser says it (else ""); None where one can."""
-    if gold.kind in ("bad", "opaque"):
-        return gold.label
-    if gold.kind == "quantity":
-        return None if has_value(gold.tree) else ""
-    problems = map(problem_of, gold.items)
-    return next((problem for problem in problems if problem is not None), None)
+def _are_apart(relations: tuple[Answer, ...], intervals: list[Answer]) -> bool:
+    """Whether these intervals, of relations of one letter, do not overlap."""
+    unknowns = {side.tree for item in relations for side in item.items if _is_unknown(side)}
+    places = sorted(tuple(map(_place, interval.items)) for interval in intervals)
+    return len(unknowns) == 1 and all(one[1] <= next_one[0] for one, next_one in pairwise(places))
+
+
+def _place(end: Answer) -> float:
+    """Where an end of an interval is on the line of numbers; nan if it is no constant."""
+    if end in (INFINITY, MINUS_INFINITY):
+        return inf if end == INFINITY else -inf
+    return constant(end.tree).real if is_constant(end) else nan

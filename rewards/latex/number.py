@@ -12,8 +12,6 @@ _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
 _UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\.?\s*\}")
 _PLAIN_MIXED = re.compile(r"([-+]?\s*\d+) (\d+)/(\d+)", re.ASCII)
 
-# --- Units
-
 # Each unit with its other names. Any name that is not here is a unit of its own.
 _SPELLINGS = {
     "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer", "mm": "millimeter",
@@ -32,9 +30,8 @@ _MEASURES = (
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
 _NAMES = {*_UNITS, *_SPELLINGS, *_SIZES} - {""}
 SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-# Words and letters right after a number that change its value. They include words that are not
-# read, since "18 lakh" and "18M" are not 18. Ordinals are here in the plural only ("18 fourths"),
-# since "18 fourth graders" are 18.
+# Words and letters right after a number that change its value, also if they are not read: "18
+# lakh" is not 18. Ordinals are here in the plural ("18 fourths"): "18 fourth graders" are 18.
 SCALE = (
     rf"(?:[kKMB]|bn|mn|tn|mln|(?i:{'|'.join(SCALES)}|(?:[mbt]|quadr|quint|sext)[a-z]{{0,4}}illion"
     r"|lakh|lac|crore|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
@@ -72,7 +69,10 @@ _CURRENCY = re.compile(r"(-?)\s*(?:\\\$|[$€£¥])\s*(.+)|(.+?)\s*(?:\\\$|[$€
 
 
 def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
-    """The text of the value, its unit, and the scale of a word such as million (else 1)."""
+    """Split a text into its value, its unit (or "") and the scale of a word like million (else 1).
+
+    Example: of `5 square km` ("5", "km^2", 1), of `$2 million` ("2", "$", 1000000)
+    """
     if currency := _CURRENCY.fullmatch(text):
         amount = (currency[1] or "") + (currency[2] or currency[3])
         value, _, scale = _split_unit(amount, in_prose)
@@ -102,7 +102,7 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
 
 
 def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
-    """Whether the words after a value are its unit, as in `5 cm`, `5cm` and `5 eggs`.
+    """Whether the words that `match` (of `_UNIT`) has behind a value are its unit, as in `5 eggs`.
 
     Short unknown words are products of letters (`3ba`, `3 ba`), and `5 tenths` is a number. `5 m`
     is a length in prose; in mathematics, where white space means nothing, m is a letter.
@@ -127,26 +127,33 @@ def conversion(unit: str, other: str) -> Fraction | None:
     return None
 
 
-# --- Numbers
+class Answer(NamedTuple):
+    """An answer as read.
 
+    kind: quantity, group (brackets kept), set, list, union, named (`x = 5`), equation, relation,
+        matrix, text, opaque (mathematics that is not understood) or bad (no answer at all).
+    source: the tidy text.
+    tree, unit, places: of a quantity; `places` (decimal places) only of one decimal number.
+    label: the brackets of a group, the name of a named value, the signs of a relation. A list or
+        set has `any` (any order), `names` (each item is named), `pm` (from a \\pm b) or none. For
+        opaque and bad: why the text is not read, or nothing.
+    """
 
-class Quantity(NamedTuple):
-    """An expression, its unit, and its decimal places (None unless it is a decimal number)."""
-
+    kind: str
     source: str
-    tree: Tree
-    unit: str
-    places: int | None
+    items: tuple["Answer", ...] = ()
+    tree: Tree | None = None
+    unit: str = ""
+    places: int | None = None
+    label: str = ""
 
 
 def number_of(text: str) -> Fraction | None:
     r"""The exact value of a text that is one number, with or without a unit; else None.
 
-    It reads `18`, `-3`, `18.0`, `1,800`, `1{,}800`, `$18$`, `$18`, `\$18`, `18 eggs`, `18 m^2`,
-    `50%` (as 50), `½`, `2 1/2`, `\frac{1}{2}` and `18 thousand` (as 18000). An operation left to do
-    gives None (`36/2`, `9*2`, `2^3`), but `5/2`, which is not a whole number, is a number. Letters
-    (`18x`) and words that change the value (`18 less two`) give None. Only ASCII digits are read.
-    The function takes linear time and never raises.
+    It reads `-3`, `18.0`, `1{,}800`, `\$18`, `18 m^2`, `50%` (as 50), `½`, `\frac{1}{2}`. It gives
+    None for an operation left to do (`36/2`, `2^3`; but `5/2` is a number), for letters (`18x`),
+    words that change the value (`18 less two`), and other than ASCII digits; in linear time.
 
     Example: `number_of(r"$1{,}800$ eggs") == 1800`; `number_of("2 1/2") == Fraction(5, 2)`;
     `number_of("18 dozen") == 216`; `number_of("36/2") is None`; `number_of("18x") is None`
@@ -161,7 +168,7 @@ def number_of(text: str) -> Fraction | None:
         return None
 
 
-def read_quantity(text: str, in_prose: bool = False) -> Quantity:
+def read_quantity(text: str, in_prose: bool = False) -> Answer:
     """Read a tidy text as an expression and its unit.
 
     Raises:
@@ -179,7 +186,8 @@ def read_quantity(text: str, in_prose: bool = False) -> Quantity:
         number = written_number(tree)
         tree = ("*", tree, rational(scale)) if number is None else rational(number * scale)
     decimal = re.fullmatch(r"[-+]?\s*\d*\.(\d+)", source)
-    return Quantity(source, tree, unit, len(decimal[1]) if decimal else None)
+    places = len(decimal[1]) if decimal else None
+    return Answer("quantity", source, tree=tree, unit=unit, places=places)
 
 
 def written_number(tree: Tree) -> Fraction | None:

@@ -12,18 +12,14 @@ class Unreadable(ValueError):
     """The text is not an expression that this parser understands."""
 
 
-# --- One spelling
-
-_SIGNS = str.maketrans(
-    {
-        "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
-        "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
-        "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
-        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-        "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
-        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
-    }
-)  # fmt: skip
+_SIGNS = str.maketrans({
+    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+    "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
+    "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
+    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+})  # fmt: skip
 _SPELLINGS = {
     "*": "cdot times ast", "/": "div", "=": "equiv", "(": "langle", ")": "rangle",
     r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
@@ -43,25 +39,16 @@ for _i, _ten in enumerate("twenty thirty forty fifty sixty seventy eighty ninety
     NUMBER_WORDS |= {f"{_ten}-{_ONES[j]}": 10 * _i + j for j in range(10)}
 _REWRITES = [  # rewrites to one spelling, applied in this order
     # Size, space, colour and font do not change the value.
-    (
-        r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge|small"
-        r"|bf|rm|it)(?![A-Za-z])\s?",
-        "",
-    ),
+    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge|small"
+     r"|bf|rm|it)(?![A-Za-z])\s?", ""),
     (r"\\(?:hspace|[hv]?phantom)\*?\s*\{[^{}]*\}", " "),
-    (
-        r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|boldsymbol|bm)\*?"
-        r"\s*\{",
-        r"\\text{",
-    ),
+    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|boldsymbol|bm)\*?\s*\{",
+     r"\\text{"),
     (r"\\text\{\s*(arc(?:sin|cos|tan))\s*\}", r"\\\1 "),
     (r"\\text\{\s*\\?\$\s*\}", r"\\$"),
     (r"\{([^{}\\]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
     (r"\{([^{}\\]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
-    (
-        r"(\.[0-9]{0,9})\\(?:overline|bar|dot)\s*(?:\{([0-9]{1,9})\}|([0-9]))",
-        r"\1\\overline{\2\3}",
-    ),
+    (r"(\.[0-9]{0,9})\\(?:overline|bar|dot)\s*(?:\{([0-9]{1,9})\}|([0-9]))", r"\1\\overline{\2\3}"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
@@ -72,21 +59,15 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
     # Spellings of keyboards: √16, infinity, and U between two intervals.
-    (
-        r"([√∛])\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({]))",
-        lambda root: rf"\sqrt{'' if root[1] == '√' else '[3]'}" + (root[2] and f"{{{root[2]}}}"),
-    ),
-    (
-        r"\\text\{\s*(-?)(?:infinity|inf)\s*\}|(?<![A-Za-z\\])(?:infinity|infty|inf)(?![A-Za-z])",
-        r"\1\\infty ",
-    ),
+    (r"([√∛])\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({]))",
+     lambda root: rf"\sqrt{'' if root[1] == '√' else '[3]'}" + (root[2] and f"{{{root[2]}}}")),
+    (r"\\text\{\s*(-?)(?:infinity|inf)\s*\}|(?<![A-Za-z\\])(?:infinity|infty|inf)(?![A-Za-z])",
+     r"\1\\infty "),
     (r"(?<=[\])}])\s*U\s*(?=[\[({\\])", r" \\cup "),
     # Spellings of programs, such as sqrt(3) and pi, but not inside a word.
-    (
-        r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
-        r"|(?:(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
-        lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} ",
-    ),
+    (r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
+     r"|(?:(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
+     lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} "),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
     (r"\*\*|<=|>=|!=", lambda match: _OPERATORS[match[0]]),
     # Thousands, and white space.
@@ -101,7 +82,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", r"\\degree "),
     (r"\\%", "%"),
     (r"\s+", " "),
-]
+]  # fmt: skip
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES]
 _DELIMITERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")]
 
@@ -118,6 +99,7 @@ def tidy(text: str) -> str:
 
 
 def _without_delimiters(text: str) -> str:
+    """The text without `$` or the like around it, and without a final stop."""
     text = text.strip()
     for start, end in _DELIMITERS:
         inside = text.rstrip(".,;: ")
@@ -127,8 +109,6 @@ def _without_delimiters(text: str) -> str:
     ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is not a full stop
     return text[: ends.start()].strip() if ends else text
 
-
-# --- The tree
 
 _TOKEN = re.compile(
     r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)"  # a number
@@ -188,14 +168,17 @@ class _Parser:
 
     @property
     def next(self) -> str | None:
+        """The next token, which is not taken; None at the end."""
         return self.tokens[-1] if self.tokens else None
 
     def take(self, token: str | None = None) -> str:
+        """Take the next token; `Unreadable` if there is none, or not the token asked for."""
         if not self.tokens or token not in (None, self.tokens[-1]):
             raise Unreadable(f"{token or 'a number or a letter'} is missing")
         return self.tokens.pop()
 
     def sum(self) -> Tree:
+        """Products joined by `+` and `-`."""
         tree = self.product()
         while self.next in ("+", "-"):
             is_plus = self.take() == "+"
@@ -204,6 +187,7 @@ class _Parser:
         return tree
 
     def product(self) -> Tree:
+        r"""Factors joined by `*`, `/`, `\\bmod`, or nothing (`2x`); `a/bx` is `Unreadable`."""
         tree, sign = self.signed(), "*"
         while self.next not in _NO_FACTOR or self.next in _PRODUCTS:
             if self.next in _PRODUCTS:
@@ -232,6 +216,7 @@ class _Parser:
         return rational(whole + over / under)
 
     def signed(self) -> Tree:
+        """A power, with or without a sign before it."""
         is_minus = self.next in ("+", "-") and self.take() == "-"
         tree = self.power()
         if tree[0] == "number" and self.next == r"\frac":  # -1\frac{1}{2} is minus one and a half
@@ -239,6 +224,7 @@ class _Parser:
         return minus(tree) if is_minus else tree
 
     def power(self) -> Tree:
+        r"""An atom with what stands behind it: exponents, `!`, and the sign of degrees."""
         tree = self.atom()
         while self.next in ("^", "!", r"\degree"):
             token = self.take()
@@ -260,6 +246,7 @@ class _Parser:
         return tree
 
     def atom(self) -> Tree:
+        """A number, a letter, a function with its argument, or an expression in brackets."""
         self.depth += 1  # every nested expression passes here
         if self.depth > MAX_DEPTH:
             raise Unreadable(f"more than {MAX_DEPTH} parts inside one another")
@@ -268,6 +255,7 @@ class _Parser:
         return tree
 
     def atom_of(self, token: str) -> Tree:
+        """The atom that begins with this token, which is taken already."""
         if re.match(r"[.\d]", token):
             return rational(token)
         if token in _CLOSING:

@@ -2,50 +2,30 @@
 
 import itertools
 import re
-from typing import NamedTuple
 
-from rewards.latex.number import read_quantity, without_separators
-from rewards.latex.parse import Tree, Unreadable, tidy
+from rewards.latex.number import Answer, read_quantity, without_separators
+from rewards.latex.parse import Unreadable, tidy
 from rewards.latex.value import constant, same_value
-
-
-class Answer(NamedTuple):
-    """An answer as read.
-
-    kind: quantity, group (brackets kept), set, list, union, named (`x = 5`), equation, relation,
-        matrix, text, opaque (mathematics that is not understood) or bad (no answer at all).
-    source: the tidy text.
-    tree, unit, places: of a quantity; `places` (decimal places) only of one decimal number.
-    label: the brackets of a group, the name of a named value, the signs of a relation. A list or
-        set has `any` (any order), `names` (each item is named), `pm` (from a \\pm b) or none. For
-        opaque and bad: why the text is not read, or nothing.
-    """
-
-    kind: str
-    source: str
-    items: tuple["Answer", ...] = ()
-    tree: Tree | None = None
-    unit: str = ""
-    places: int | None = None
-    label: str = ""
-
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
 MAX_DEPTH = 8  # levels of answers inside answers
-# Times, ratios, ordinals and numbers in another base are compared as text.
+# Times, ratios, ordinals and numbers in another base, as `(101)_2`, are compared as text.
 _LITERAL = re.compile(
-    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?",
+    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*"
+    r"|(?:[0-9A-F]+|\([0-9A-F]+\))_\{?\d+\}?",
     re.DOTALL,
+)
+_INTERVAL = re.compile(
+    r"((?:^|\\cup|\\in|=)\s*[(\[\]])([^\[\](),;]+[,;][^\[\](),;]+)([)\[\]])(?=\s*(?:$|\\cup))"
 )
 _SEPARATOR = r",|;|\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 _RELATION = r"\\le |\\ge |\\ne |<|>|="
 _FLIPPED = {">": "<", r"\ge": r"\le"}
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
-_NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area, (x, y)
+_NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area
     r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec)\s*)?"
     r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\w+\}))?"
-    r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?"
-    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\))\s*"
+    r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?)\s*"
     # Expressions that can be named as the asked value: |AB|, P(A|B), A : B, dy/dx, a limit, a sum.
     r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
     r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
@@ -74,7 +54,11 @@ def read_answer(text: str) -> Answer:
     Example: `read_answer(r"(3, \frac12)").kind == "group"`; `read_answer("5 cm").unit == "cm"`
     """
     text = re.sub(r"(?<=\d)[ \t]*\r?\n\s*(?=\d)", ", ", text)  # a new line separates two numbers
-    return _read(tidy(text), 0)
+    # A bracket that is turned outwards is a round one: ]3, 5] is (3, 5].
+    text = _INTERVAL.sub(
+        lambda match: match[1].replace("]", "(") + match[2] + match[3].replace("[", ")"), tidy(text)
+    )
+    return _read(text, 0)
 
 
 def is_constant(answer: Answer) -> bool:
@@ -83,6 +67,7 @@ def is_constant(answer: Answer) -> bool:
 
 
 def _read(text: str, depth: int) -> Answer:
+    """Read a tidy text by the first reader that knows its form; `depth` counts nested answers."""
     text = text.strip()
     braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
     if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
@@ -116,6 +101,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _text(text: str) -> Answer:
+    """An answer in words: without an article, brackets, spaces at commas, and capital letters."""
     words = re.sub(r"\\text|[{}()^]", "", text)
     words = re.sub(r"^\s*(?:an?|the)\s", "", words, flags=re.IGNORECASE)
     words = re.sub(r"\s*([:,])\s*|\s+", r"\1 ", words).strip(" .,").casefold()
@@ -147,6 +133,7 @@ def _read_relation(text: str, depth: int) -> Answer | None:
 
 
 def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
+    """What `=` joins: a named value (`x = 5`), a value (`3 + 4 = 7` is 7) or an equation."""
     first, last = sides[0].strip(), sides[-1].strip()
     if not first:
         return _read(last, depth)
@@ -170,6 +157,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
 
 
 def _read_list(text: str, depth: int) -> Answer | None:
+    """Values joined by commas, semicolons, "and" or "or"; None for one value alone."""
     parts = _split(without_separators(text), _SEPARATOR)
     if len(parts) == 1:
         return None
@@ -194,7 +182,10 @@ def _chain(text: str, left: Answer, right: Answer) -> Answer | None:
 
 
 def _collect_items(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
-    r"""Collect items into a list or set. `1 \pm 2` becomes two values; then any order is right."""
+    r"""Collect items into a list or set, of which `order` is the label (see `Answer`).
+
+    `1 \pm 2` becomes two values; then any order is right.
+    """
     values = []
     for item in items:
         values += item.items if item.label == "pm" else [item]
@@ -284,12 +275,13 @@ _READERS = (
 
 
 def _read_quantity(text: str) -> Answer:
+    """What no other reader reads: a value, a name, or mathematics that is not understood."""
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9 ,.'\-]*", text) and _WORD.search(text):
         return _text(text)  # a name rather than a product
     try:
-        return Answer("quantity", **read_quantity(text)._asdict())
+        return read_quantity(text)
     except Unreadable as error:
         if re.search(r"\\text\{|\.\.\.|[^ -~]", text):
             return _text(text)

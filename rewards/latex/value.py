@@ -35,8 +35,6 @@ _NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
 _SMALL, _LARGE = mpf(2) ** -300, 10**6  # functions keep their digits for arguments between them
 _CONSTANTS = {"pi": mpc(_mp.pi), "e": mpc(_mp.e), "i": mpc(0, 1)}
 
-# --- Points
-
 _FAR = 10**12 + 1  # beyond the numbers that people write: |x - c| is x - c here, and c - x at -_FAR
 _SIZES = (1, 17, 41, 1, 4001, 1)  # of the points where some letters are above 0 and some below
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -86,6 +84,8 @@ def constant_ratio(left: Tree, right: Tree) -> float | None:
     """The ratio `left` / `right` if it is one number other than 0 wherever both have a value.
 
     None if it is not, or if both have a value at fewer than three points.
+
+    Example: `constant_ratio(parse("2x-6"), parse("x-3")) == 2.0`
     """
     ratios = []
     for a, b in zip(_values(left), _values(right), strict=True):
@@ -118,6 +118,11 @@ def exact_constant(tree: Tree) -> Number | None:
     return None if letters(tree) else next(_values(tree))
 
 
+def has_value(tree: Tree) -> bool:
+    """Whether the tree has a value at any of the points."""
+    return any(value is not None for value in _values(tree))
+
+
 def letters(tree: Tree) -> set[str]:
     """The letters of a tree that are unknowns, so not pi, e or i."""
     if tree[0] == "letter":
@@ -125,14 +130,10 @@ def letters(tree: Tree) -> set[str]:
     return set().union(*(letters(part) for part in tree[1:] if isinstance(part, tuple)))
 
 
-def has_value(tree: Tree) -> bool:
-    """Whether the tree has a value at any of the points."""
-    return any(value is not None for value in _values(tree))
-
-
 def _values(tree: Tree) -> Iterator[Number | None]:
     """The value of a tree at each point; None where it has none."""
     evaluator, has_letters = _Evaluator(), bool(letters(tree))
+    value = None
     for point in POINTS:
         if has_letters or point == 0:
             try:
@@ -142,16 +143,13 @@ def _values(tree: Tree) -> Iterator[Number | None]:
         yield value
 
 
-# --- Evaluation
-
-
 class _Evaluator:
     """Evaluates one expression at the points; `work` is what it may still spend, for all points."""
 
-    def __init__(self):
-        self.work = MAX_WORK
+    work = MAX_WORK
 
     def value(self, tree: Tree, point: int) -> Number:
+        """The value of a tree at a point; raises `Unreadable` or `ArithmeticError` if none."""
         operation, *parts = tree
         if operation == "number":
             return parts[0]
@@ -168,7 +166,8 @@ class _Evaluator:
     def apply(self, operation: str, values: list[Number]) -> Number:
         """The result of an operation; exact where the values and the result are fractions."""
         if operation == "root":
-            operation, values = "^", [values[1], 1 / values[0]]
+            degree, base = values
+            operation, values = "^", [base, 1 / degree]
         result = None
         if operation in _EXACT and all(isinstance(value, Fraction) for value in values):
             result = _EXACT[operation](*values)
@@ -180,8 +179,11 @@ class _Evaluator:
             if bits > MAX_BITS:
                 raise Unreadable("the value has too many digits")
             return result
-        if operation == "^" and _has_real_root(*values):
-            return self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
+        if operation == "^":
+            base, exponent = values
+            is_root_of_odd = isinstance(exponent, Fraction) and exponent.denominator % 2 == 1
+            if is_root_of_odd and base.imag == 0 and base.real < 0:  # as the third root of -8
+                return self.apply("^", [-base, exponent]) * (-1) ** exponent.numerator
         self.spend(10 if operation in "+*/" else 100)
         result = _INEXACT[operation](*map(_inexact, values))
         if not _mp.isfinite(result):
@@ -189,6 +191,7 @@ class _Evaluator:
         return result
 
     def spend(self, work: int) -> None:
+        """Count work done, in about microseconds; raise `Unreadable` once it is too much."""
         self.work -= work
         if self.work < 0:
             raise Unreadable("the value takes too much work")
@@ -199,6 +202,7 @@ def _bits(value: Fraction) -> int:
 
 
 def _inexact(value: Number) -> mpc:
+    """The number with 280 digits; `Unreadable` for a fraction that would lose any."""
     if not isinstance(value, Fraction):
         return value
     if _bits(value) > MAX_INEXACT_BITS:
@@ -214,6 +218,7 @@ def _alike(left: Number, right: Number) -> tuple[Number, Number]:
 
 
 def _equal(left: Number, right: Number) -> bool:
+    """Whether two numbers are equal, up to rounding errors unless both are fractions."""
     try:
         left, right = _alike(left, right)
     except Unreadable:
@@ -232,13 +237,8 @@ def _sum(left: mpc, right: mpc) -> mpc:
     return total if abs(total) > _NOISE * large else mpc(0)
 
 
-def _has_real_root(base: Number, exponent: Number) -> bool:
-    """Whether the base is negative and its power is real, as a third root is."""
-    is_negative = base.imag == 0 and base.real < 0
-    return is_negative and isinstance(exponent, Fraction) and exponent.denominator % 2 == 1
-
-
 def _power(base: mpc, exponent: mpc) -> mpc:
+    """The power; `Unreadable` for an exponent so large or small that digits are lost."""
     if not _SMALL < abs(exponent) < 1000:
         raise Unreadable("the exponent is too large or too small to keep all digits")
     power = base**exponent
@@ -274,6 +274,7 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _whole(value: Fraction, limit: int = 3000) -> int:
+    """The value as an integer; `Unreadable` unless it is one from 0 to the limit."""
     if value.denominator != 1 or not 0 <= value <= limit:
         raise Unreadable(f"not a whole number from 0 to {limit}")
     return int(value)

@@ -2,18 +2,14 @@
 
 Promises: a name in a test means what the task's own setup defines; else, if it is the task's entry
 point, a function of the program; else a built-in or a module of the standard library; else a
-function of the program. Those functions are called over the link. So nothing that the program
-patches, overrides or returns changes what a test means, and its process holds no line of a test.
+function of the program, called over the link. So nothing that the program patches, overrides or
+returns changes what a test means. Each program has a checker of its own, so no test leaves anything
+behind for another program. If a checker dies, its program is run once more.
 
-Each program has a checker of its own, so no test leaves anything behind for another program. A
-checker takes only messages from its program, from which the codec builds values that run none of
-the program's code. A program that took over its checker could pass itself and read its tests, and
-reach nothing else: a checker has no more rights than a program. To take it over needs an error in
-the C code of Python's json, int, float, Decimal. If a checker dies, its program is run once more.
-
-What is not covered: such an error; a test that runs what the program returned, such as
-`eval(f(1))`, which takes the program into the checker; a weak test stays weak: for example, a test
-that calls the program and compares nothing passes.
+What is not covered: a weak test, such as one that calls the program and compares nothing, passes. A
+program gets into its checker by an error in the C code of Python's json, int, float or Decimal, or
+by a test that runs what it returned, such as `eval(f(1))`. It could then pass itself and read its
+tests, and reach nothing else: a checker has no more rights than a program.
 """
 
 import gc
@@ -21,6 +17,7 @@ import importlib
 import json
 import marshal
 import os
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -37,9 +34,12 @@ def check() -> None:
     gc.enable()
     job = marshal.loads(read_all(TESTS))
     caller = Caller(LINK)
+    scope: dict[str, Any] = {"__name__": "tests"}
     try:
         caller.request("run", None, [])
-        scope = _scope(caller, job)
+        scope |= {name: importlib.import_module(name) for name in job["modules"]}
+        scope |= {name: type(name, (Exception,), {}) for name in job["errors"]}
+        scope |= {name: _function_of_program(caller, name) for name in job["names"]}
         exec(job["setup"], scope)
     except BaseException as error:
         _report(None, _reason(error))
@@ -51,16 +51,9 @@ def check() -> None:
         _report(not reason, reason)
 
 
-def _scope(caller: Caller, job: dict) -> dict[str, Any]:
-    """The global names of the tests and their values; the setup then adds its own."""
-
-    def function(name: str) -> Any:
-        return lambda *arguments, **keywords: caller.call(name, arguments, keywords)
-
-    modules = {name: importlib.import_module(name) for name in job["modules"]}
-    errors = {name: type(name, (Exception,), {}) for name in job["errors"]}
-    functions = {name: function(name) for name in job["names"]}
-    return {"__name__": "tests"} | modules | errors | functions
+def _function_of_program(caller: Caller, name: str) -> Callable:
+    """A function that calls the program's function of this name over the link."""
+    return lambda *arguments, **keywords: caller.call(name, arguments, keywords)
 
 
 def _fault(test: CodeType, scope: dict[str, Any], caller: Caller) -> str:
@@ -81,6 +74,7 @@ def _fault(test: CodeType, scope: dict[str, Any], caller: Caller) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    """An exception as `ValueError: its message`, cut to `REASON_LENGTH` characters."""
     try:
         message = str(error)
     except BaseException:

@@ -12,10 +12,9 @@ returns a value or raises `CodecError`, in time linear in their size (except for
 keys). An object that was sent before is sent as its number, so it arrives as the same object. What
 changes in a list, dict or other container at one end changes at the other with the next message.
 
-A type that is not built in never arrives as its base. It arrives as a class of the same name that
-derives from the same built-in base, or from `object`, and has no method of its own: each attribute
-that the sender's type defines itself raises `NotPlain` here. A named tuple has its fields. An
-iterator arrives as one that asks the sender for each value when it is read. An exception arrives
+A value of another type arrives as one of a class of the same name, which derives from the same
+built-in base and has no method of its own: what the sender's type defines itself raises `NotPlain`
+here. An iterator arrives as one that asks the sender for each value when it is read, an exception
 with its arguments, attributes and cause, as all of its types that exist here.
 
 What is not covered: keys with equal hashes make a `dict` slow (the time limit ends that); two types
@@ -23,7 +22,7 @@ of the same name and attributes arrive as one; attributes of an object stay wher
 """
 
 import sys
-from collections import namedtuple
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import is_not
@@ -43,11 +42,9 @@ from rewards.sandbox.kinds import (
     TYPES,
     UNSENT,
     base_of,
-    fields_of,
     fill,
     is_iterator,
     members_of,
-    new_container,
     own_attributes,
     parts_of,
 )
@@ -116,6 +113,7 @@ class Table:
     # ------------------------------------------------------------------ numbers
 
     def _add(self, value: Any, parts: list | None = None, is_kept: bool = False) -> None:
+        """Give an object the next number; `parts` are those of a container that may change."""
         self._objects[self._next] = value
         self._numbers[id(value)] = self._next
         if parts is not None:
@@ -134,7 +132,8 @@ class Table:
     def release(self) -> list[int]:
         """Drop the objects that nothing at this end can use any more; return their numbers.
 
-        So a test may call the program many thousand times, and each message stays short.
+        These are the objects to which only this table refers. So a test may call the program many
+        thousand times, and each message stays short.
         """
         numbers = [
             number
@@ -171,7 +170,10 @@ class Table:
     # ------------------------------------------------------------------ encode
 
     def encode(self, value: Any, depth: int = 0) -> Any:
-        """Return the data of a value, and number what is new; may raise `CodecError`."""
+        """Return the data of a value, and number what is new; may raise `CodecError`.
+
+        Example: `Table().encode({"a": (1, 2.5)}) == {"d": ["a", {"t": [1, 2.5]}]}`
+        """
         kind = type(value)
         if value is None or kind is bool or kind is float or kind is str:
             return value
@@ -207,19 +209,26 @@ class Table:
         return [self.encode(part, depth + 1) for part in parts]
 
     def _encode_container(self, value: Any, base: type, depth: int, is_kept: bool = False) -> list:
+        """The data of what a container is made with (see HEADS), then of its parts.
+
+        It is numbered before its parts, which may hold it.
+        """
         head = [HEADS[base](value)] if base in HEADS else []
         data, parts = self._encode_all(head, depth), parts_of(value)
         self._add(value, parts, is_kept)
         return data + self._encode_all(parts, depth)
 
     def _encode_object(self, value: Any, depth: int) -> list:
-        """The data of an object of another type: a description of its type, then its parts."""
+        """The data of an object of another type: a description of its type, then its parts.
+
+        The description has the names of the type, of its base, and of its own attributes.
+        """
         kind = type(value)
-        base, fields = base_of(kind), fields_of(kind)
-        attributes = [] if fields is not None else own_attributes(kind, base)
+        base = base_of(kind)
+        attributes = own_attributes(kind, base)
         if hasattr(value, "__dict__"):
             attributes += ["__getattr__", "__setattr__"]
-        description = [kind.__name__, base.__name__, attributes, fields]
+        description = [kind.__name__, base.__name__, attributes]
         if base in CONTAINERS:
             return [description, *self._encode_container(value, base, depth, is_kept=True)]
         parts = base.__iter__(value) if base in FROZEN else []
@@ -252,6 +261,7 @@ class Table:
             raise CodecError(f"not an encoding: {error}"[:200]) from None
 
     def _decode(self, data: Any, depth: int) -> Any:
+        """The value of plain JSON: a list, a text or number, or `{tag: parts}` for all else."""
         if depth > MAX_DEPTH:
             raise CodecError(f"deeper than {MAX_DEPTH}")
         if type(data) is list:
@@ -281,8 +291,14 @@ class Table:
         return [self._decode(part, depth + 1) for part in parts]
 
     def _decode_container(self, base: type, kind: type, data: list, depth: int) -> Any:
+        """A container of `kind`, which is `base` or derives from it; numbered before its parts."""
         heads = 1 if base in HEADS else 0
-        container = new_container(base, kind, self._decode_all(data[:heads], depth))
+        head = self._decode_all(data[:heads], depth)
+        container = base.__new__(kind)
+        if base is deque:
+            deque.__init__(container, (), *head)
+        elif base is defaultdict:
+            defaultdict.__init__(container, *head)
         number = self._next
         self._add(container)
         fill(container, self._decode_all(data[heads:], depth))
@@ -290,17 +306,19 @@ class Table:
         return container
 
     def _decode_iterator(self, name: str) -> Iterator:
+        """An iterator that asks the other end for each value; `name` is that of its type there."""
         read = partial(self.read, self._next)
         is_generator = name == GeneratorType.__name__
-        value = read() if is_generator else self._type(name, Stream, [], None)(read)
+        value = read() if is_generator else self._type(name, Stream, [])(read)
         self._add(value)
         return value
 
     def _decode_object(
-        self, name: str, base_name: str, attributes: list, fields: Any, data: list, depth: int
+        self, name: str, base_name: str, attributes: list, data: list, depth: int
     ) -> Any:
+        """An object of a class that has the name of its type there, and refuses its attributes."""
         base = BASES[base_name]
-        kind = self._type(name, base, attributes, fields)
+        kind = self._type(name, base, attributes)
         if base in CONTAINERS:
             return self._decode_container(base, kind, data, depth)
         parts = self._decode_all(data, depth)
@@ -308,19 +326,18 @@ class Table:
         self._add(value)
         return value
 
-    def _type(self, name: str, base: type, attributes: list, fields: list | None) -> type:
-        """The class that stands for a type of the other end."""
-        key = (name, base, *attributes, fields is not None, *(fields or ()))
+    def _type(self, name: str, base: type, attributes: list) -> type:
+        """The class that stands for a type of the other end, whose `attributes` stay there."""
+        key = (name, base, *attributes)
         if key not in self._types:
             if len(self._types) >= MOST_TYPES or len(attributes) > MOST_ATTRIBUTES:
                 raise CodecError(f"more than {MOST_TYPES} types")
-            known_base = base if fields is None else namedtuple(name, fields)
             refusals = {of: self._refusal(name, of) for of in attributes if of not in UNSENT}
-            self._types[key] = type(name, (known_base,), {"__slots__": (), **refusals})
+            self._types[key] = type(name, (base,), {"__slots__": (), **refusals})
         return self._types[key]
 
     def _refusal(self, kind: str, attribute: str) -> Any:
-        """What a class has in place of an attribute that stays at the other end."""
+        """What a class has in place of an attribute that stays at the other end: it only raises."""
 
         def refuse(*_: Any, **__: Any) -> Any:
             self.refused = f"{attribute} of a {kind} stays where it was made: it is no plain value"
@@ -331,6 +348,11 @@ class Table:
     def _decode_exception(
         self, names: list, text: str | None, attributes: list, values: list
     ) -> BaseException:
+        """An exception of the types that exist here, as `_encode_exception` describes it.
+
+        `names` are [module, name] of its types from the nearest on. The last of `values` are those
+        of `attributes`, the others its arguments.
+        """
         known = [kind for kind in map(self._exception_type, names) if kind] or [Exception]
         bases = [kind for kind in known if not any(kind in of.__mro__[1:] for of in known)]
         kind = built_in = bases[0]
@@ -340,7 +362,7 @@ class Table:
         while built_in.__module__ != "builtins":
             built_in = built_in.__base__
         arguments = values[: len(values) - len(attributes)]
-        error = built_in.__new__(kind, *arguments)
+        error = built_in.__new__(kind, *arguments)  # runs no `__init__` of a test's own type
         built_in.__init__(error, *arguments)
         state = dict(zip(attributes, values[len(arguments) :], strict=True))
         error.__cause__ = state.pop("__cause__", None)
@@ -352,7 +374,7 @@ class Table:
         return error
 
     def _exception_type(self, name: list) -> type | None:
-        """The exception type of this module and name here; None if there is none."""
+        """The exception type that [module, name] means here; None if there is none."""
         top = name[0].partition(".")[0]
         if top == "unittest":  # `SkipTest` would end a test that has not passed
             return None

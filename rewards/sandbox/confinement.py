@@ -4,16 +4,14 @@ takes one kind of right.
     chosen = seccomp.assemble(seccomp.program())                            # once, in the zygote
     confine(Limits(uid=60001, seconds=10, parent=1234, tasks=64), chosen)   # in a child
 
-The order is fixed, since each step needs rights that a later step takes away: user, then dumping
-and death with the parent (a change of user clears both), limits, seccomp. A step that fails raises
-an error, and the child must then end without running a program.
+The order is fixed, since each step needs rights that a later step takes away. A step that fails
+raises an error, and the child must then end without running a program.
 
-What is not covered: if root cannot change user (no capabilities, a user namespace), the limit on
-threads has no effect, and only the memory limit stops a bomb of threads. If an ordinary user has no
-user namespaces (in most containers), a program that makes threads without libc can use up the
-threads of the programs next to it. Bugs of the kernel, timing, the memory bus and caches. Two
-programs can signal each other by thread ids, which show how many threads were made in between. The
-memory limit counts addresses of one process; it is no share of the machine's memory.
+What is not covered: if root cannot change user (no capabilities, a user namespace), only the memory
+limit stops a bomb of threads. If an ordinary user has no user namespaces (in most containers), a
+program that makes threads without libc can use up the threads of the programs next to it. Bugs of
+the kernel, timing, the memory bus and caches. Two programs can signal each other by thread ids,
+which show how many threads were made in between. The memory limit counts addresses of one process.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.names import compiled, names_of
@@ -110,16 +110,20 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
 
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -> Outcome:
-    limits = Times(job.timeout_s, WALL * job.timeout_s)
+    """Run a program in one process and its tests in another, which reports on each test."""
     for _ in range(2):
         with ExitStack() as files:
-            null, other_null = _null_device(files), _null_device(files)
+            # A null device for each: flags that a program sets on one stay with its descriptor.
+            null, other_null = (
+                files.enter_context(open(os.devnull, "r+b", buffering=0)) for _ in range(2)
+            )
             tests, source = memory_file(files, checker_job), memory_file(files, program)
             printed, verdicts = memory_file(files), memory_file(files)
-            roles = {
+            roles = {  # stdin, stdout and stderr, then what it reads or writes besides
                 "checker": [null, null, null, tests, verdicts],
                 "worker": [other_null, printed, printed, source],
             }
+            limits = Times(job.timeout_s, WALL * job.timeout_s)
             ran = slot.run(roles, [printed, verdicts], limits)
         if ran.late or ran.exits["checker"] == 0:
             break  # else somebody has killed the checker: run once more
@@ -129,12 +133,13 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -
     reasons = [text for passes, text in lines if not passes]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError") or ran.has_flooded()):
+        # The program has ended: what is seen from outside says more.
         reason = _ended(ran, "worker", job.timeout_s) or reason or "the tests did not end"
     return _outcome(passed, reason, ran.wall_s, ran.written[0])
 
 
 def _verdicts(written: bytes, tests: int) -> list:
-    """The lines of a checker; one that says so if anything else is among them.
+    """The lines of a checker, `[passed, reason]`; one that says so if it wrote anything else.
 
     A test that runs what the program returned, as `eval(f(1))` does, lets the program write them.
     """
@@ -153,18 +158,24 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     left = Times(job.timeout_s, WALL * job.timeout_s)
     for stdin, expected in job.cases:
         if min(left) <= 0.0:
-            reason = reason or _timeout(job.timeout_s)
+            reason = reason or f"timeout: more than {job.timeout_s:g} s"
             break
         with ExitStack() as files:
-            given = memory_file(files, stdin.encode("utf-8", "surrogatepass"))
             outputs = [memory_file(files), memory_file(files)]
-            script = [given, *outputs, memory_file(files, program)]
+            stdin_file = memory_file(files, stdin.encode("utf-8", "surrogatepass"))
+            script = [stdin_file, *outputs, memory_file(files, program)]
             limits = Times(max(left.seconds, LEAST_S), max(left.wall_s, LEAST_S))
             ran = slot.run({"script": script}, outputs, limits)
         left = Times(left.seconds - ran.used.seconds, left.wall_s - ran.used.wall_s)
         seconds += ran.wall_s
         output = output or ran.written[0]
-        fault = _case_fault(ran, expected, job.timeout_s)
+        fault = _ended(ran, "script", job.timeout_s)
+        if fault.startswith("exited"):
+            complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
+            fault = f"{fault}: {complaint}"[:300]
+        elif not fault:
+            printed = ran.written[0].decode("utf-8", "replace")
+            fault = "" if lines_of(printed) == lines_of(expected) else "wrong output"
         passed.append(not fault)
         reason = reason or fault
         if ran.late:
@@ -173,37 +184,16 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     return _outcome(passed, reason, seconds, output)
 
 
-def _null_device(files: ExitStack) -> BinaryIO:
-    """A null device of its own: flags set on a shared one would stay for later programs."""
-    return files.enter_context(open(os.devnull, "r+b", buffering=0))
-
-
-def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
-    """Say why a case failed; empty if it passed."""
-    ended = _ended(ran, "script", timeout_s)
-    if ended.startswith("exited"):
-        complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
-        return f"{ended}: {complaint}"[:300]
-    if ended:
-        return ended
-    printed = ran.written[0].decode("utf-8", "replace")
-    return "" if lines_of(printed) == lines_of(expected) else "wrong output"
-
-
 def _ended(ran: Ran, role: str, timeout_s: float) -> str:
     """Say why a program was stopped or failed, seen from outside; empty if it ended well."""
     if ran.has_flooded():
         return "output: more than 1 MiB"
     if ran.late:
-        return _timeout(timeout_s)
+        return f"timeout: more than {timeout_s:g} s"
     code = ran.exits[role]
     if code < 0:
         return f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
     return f"exited with code {code}" if code else ""
-
-
-def _timeout(timeout_s: float) -> str:
-    return f"timeout: more than {timeout_s:g} s"
 
 
 def lines_of(text: str) -> list[str]:
@@ -215,6 +205,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def _outcome(passed: list[bool], reason: str, seconds: float, output: bytes) -> Outcome:
+    """`pass` if every test has passed, else `fail` with the reason."""
     status, why = ("pass", "") if all(passed) else ("fail", printable(reason))
     return Outcome(status, why, round(seconds, 4), output.decode("utf-8", "replace"), tuple(passed))
 

@@ -11,8 +11,7 @@ the program has defined for a type of its own.
 
 import gc
 import sys
-from array import array
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -34,12 +33,6 @@ def _build_from(kinds: tuple[type, ...], build: Callable) -> Callable[[list], An
         return build(*parts)
 
     return checked
-
-
-def _integer(text: str) -> int:
-    if len(text) > DIGITS + 1:
-        raise ValueError(f"an integer of {len(text)} digits")
-    return int(text, 16)
 
 
 # Views of a dict. The only object to which such a view refers is its dict.
@@ -67,12 +60,11 @@ LEAVES: dict[type, tuple[str, Callable, Callable]] = VIEWS | {
 FROZEN: dict[type, str] = {tuple: "t", frozenset: "f"}
 # Containers that can change. What those in HEADS are made with is sent before their parts.
 CONTAINERS: dict[type, str] = {
-    list: "l", dict: "d", set: "s", deque: "Q", bytearray: "B", array: "a", Counter: "C",
-    OrderedDict: "O", defaultdict: "F",
+    list: "l", dict: "d", set: "s", deque: "Q", bytearray: "B", Counter: "C", OrderedDict: "O",
+    defaultdict: "F",
 }  # fmt: skip
 HEADS: dict[type, Callable[[Any], Any]] = {
     deque: lambda container: container.maxlen,
-    array: lambda container: container.typecode,
     defaultdict: lambda container: container.default_factory,
 }
 # Types of which a subclass is sent as a plain value and the description of its type.
@@ -89,7 +81,7 @@ TYPES = BASES | {kind.__name__: kind for kind in (bool, type, *(LEAVES.keys() - 
 BUILDERS = {
     **{tag: build for tag, _, build in LEAVES.values()},
     **{tag: kind for kind, tag in FROZEN.items()},
-    "n": _build_from((str,), _integer),
+    "n": _build_from((str,), lambda digits: int(digits, 16)),
     "T": _build_from((str,), TYPES.__getitem__),
 }
 # Attributes of a type that mean nothing for a value which has arrived.
@@ -120,9 +112,6 @@ def parts_of(container: Any) -> list:
 def fill(container: Any, parts: list) -> None:
     """Replace the content of a container by these parts."""
     base = base_of(type(container))
-    if base is array:
-        array.__setitem__(container, slice(None), array(container.typecode, parts))
-        return
     base.clear(container)
     if issubclass(base, dict):
         for key, item in zip(parts[::2], parts[1::2], strict=True):
@@ -131,18 +120,6 @@ def fill(container: Any, parts: list) -> None:
         set.update(container, parts)
     else:
         base.extend(container, parts)
-
-
-def new_container(base: type, kind: type, head: list) -> Any:
-    """An empty container of `kind`, which is `base` or derives from it; `head` as in HEADS."""
-    if base is array:
-        return array.__new__(kind, *head)
-    container = base.__new__(kind)
-    if base is deque:
-        deque.__init__(container, (), *head)
-    elif base is defaultdict:
-        defaultdict.__init__(container, *head)
-    return container
 
 
 def own_attributes(kind: type, base: type) -> list[str]:
@@ -159,19 +136,6 @@ def own_attributes(kind: type, base: type) -> list[str]:
         and name not in UNSENT
         and (base is object or owner.__flags__ & HEAP_TYPE)
     )
-
-
-_Named = namedtuple("_Named", "first")
-
-
-def fields_of(kind: type) -> list[str] | None:
-    """The names of a named tuple's fields; None if its type has anything else of its own."""
-    fields = vars(kind).get("_fields")
-    if type(fields) is not tuple or kind.__bases__ != (tuple,):
-        return None
-    code = getattr(vars(kind).get("__repr__"), "__code__", None)
-    has_more = not vars(kind).keys() <= {*vars(_Named), *fields, *UNSENT}
-    return None if has_more or code is not _Named.__repr__.__code__ else list(fields)
 
 
 def is_iterator(kind: type) -> bool:

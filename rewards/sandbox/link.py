@@ -7,21 +7,19 @@ not trust each other.
 Promises: a call means what it means in one process. Values keep type and identity (see `codec`). A
 change of an argument or result shows at the other end, also in later calls; so does what is sent or
 thrown into a generator. While a call runs, the program can ask the tests for three things only: the
-next value of an iterator that they passed, a call of what they have put in place of `input` or
-`print`, and the use of what they have put in place of `sys.stdin` or `sys.stdout`. Whatever else
-the program sends is a `LinkError`, after which no test passes. An exception that would end a loop
-(`StopIteration`) arrives as another type, and `SystemExit` arrives as itself only for a test that
-names it.
+next value of an iterator that they passed, and the use of what they have put in place of `input` or
+`print`, or of `sys.stdin` or `sys.stdout`. Whatever else it sends is a `LinkError`, after which no
+test passes. An exception that would end a loop (`StopIteration`) arrives as another type, and
+`SystemExit` arrives as itself only for a test that names it.
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
-Functions, coroutines and objects cannot be used at the other end, even in a correct program. That a
-generator was closed, or what it returned, does not show at the other end, nor what a thread changes
-after the last answer. An argument may have another `id` in each call, and a number or text that
-comes back equal is not the same object (so a list with a NaN no longer equals itself).
+Functions, coroutines and objects cannot be used at the other end, even in a correct program. What
+shows in one process alone: that a generator was closed, or what it returned; what a thread changes
+after the last answer; the `id` of an argument in the next call; that a number or text which comes
+back is the same object (so a list with a NaN no longer equals itself).
 """
 
 import builtins
-import contextlib
 import io
 import json
 import os
@@ -51,6 +49,7 @@ def to_json(data: Any) -> bytes:
 
 
 def from_json(text: bytes) -> Any:
+    """The inverse of `to_json`."""
     return json.loads(text.decode("utf-8", "surrogatepass"))
 
 
@@ -74,11 +73,15 @@ class Link:
     """
 
     def __init__(self, stream: int):
-        self.stream, self.incoming = stream, os.fdopen(stream, "rb", closefd=False)
+        self.incoming = os.fdopen(stream, "rb", closefd=False)
+        self.outgoing = os.fdopen(stream, "wb", closefd=False)
         self.table = Table(self._values_of)
 
     def _values_of(self, number: int) -> Iterator:
-        """The values of an iterator of the other end, by its number."""
+        """The values of an iterator of the other end, by its number; a request for each.
+
+        What is sent or thrown into this generator goes into that one.
+        """
         kind, passed_on = "next", []
         while values := self.request(kind, number, passed_on):
             kind, passed_on = "next", []
@@ -140,20 +143,27 @@ class Link:
         self._write(text[:-1] + b"," + to_json(self.table.release()) + b"]")
 
     def _write(self, data: bytes) -> None:
-        left = memoryview(struct.pack("!I", len(data)) + data)
+        """Write a message behind its length in four bytes."""
         try:
-            while left:
-                left = left[os.write(self.stream, left) :]
+            self.outgoing.write(struct.pack("!I", len(data)) + data)
+            self.outgoing.flush()
         except OSError:
             raise LinkError("the program ended") from None
 
     def receive(self) -> tuple[str, Any, list] | None:
-        """Wait for a message, return its kind, data and values; None at the end of the stream."""
-        start = self._take(4)
-        if start is None:
+        """Wait for a message, return its kind, details and values; None at the end of the stream.
+
+        `LinkError` for anything that is no message.
+        """
+        try:
+            start = self.incoming.read(4)
+            if len(start) < 4:
+                return None
+            size = struct.unpack("!I", start)[0]
+            data = self.incoming.read(size) if size <= 2 * MAX_BYTES else b""
+        except OSError:
             return None
-        size = struct.unpack("!I", start)[0]
-        if size > 2 * MAX_BYTES or (data := self._take(size)) is None:
+        if len(data) != size:
             raise LinkError("no message")
         try:
             kind, details, values, changes, released = from_json(data)
@@ -165,14 +175,6 @@ class Link:
         if kind == "broken":
             raise LinkError(str(details)[:200])
         return kind, details, values
-
-    def _take(self, size: int) -> bytes | None:
-        """Read so many bytes; None if the stream ends before."""
-        try:
-            data = self.incoming.read(size)
-        except OSError:
-            return None
-        return data if len(data) == size else None
 
 
 class Caller(Link):
@@ -219,6 +221,18 @@ class Caller(Link):
         return _call(target if kind == name else getattr(target, kind), details, values)
 
 
+def _replaced() -> list[str]:
+    """The names of REPLACEABLE that are not what they were at the start."""
+    at_start = {**_FUNCTIONS, "stdin": sys.__stdin__, "stdout": sys.__stdout__}
+    return [name for name, place in REPLACEABLE.items() if getattr(place, name) != at_start[name]]
+
+
+def _call(function: Callable, keywords: list[str], values: list) -> Any:
+    """Call a function; the last of the values belong to these keywords."""
+    count = len(values) - len(keywords)
+    return function(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
+
+
 class Server(Link):
     """The end for the program, in the worker.
 
@@ -230,6 +244,7 @@ class Server(Link):
         super().__init__(stream)
         self.run, self.flush = run, flush
         self.names: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}  # what the tests have replaced, as it was before
 
     def serve(self) -> None:
         """Do what the tests ask until they close the link."""
@@ -237,13 +252,22 @@ class Server(Link):
             self.answer(*message)
 
     def send(self, kind: str, details: Any, values: list) -> None:
+        """Send a message as `Link.send`, after what the program has printed."""
         self.flush()
         super().send(kind, details, values)
 
     def answer(self, kind: str, details: Any, values: list) -> None:
+        """Do what the tests ask. `details` are those of the request and the names now replaced."""
         details, replaced = details
-        with self._replacing(replaced):
-            super().answer(kind, details, values)
+        for name, place in REPLACEABLE.items():
+            if name in replaced and name not in self.before:
+                self.before[name] = getattr(place, name)
+                is_function = name in _FUNCTIONS
+                new = self._function(name) if is_function else TestsStream(self._function)
+                setattr(place, name, new)
+            elif name in self.before and name not in replaced:
+                setattr(place, name, self.before.pop(name))
+        super().answer(kind, details, values)
 
     def perform(self, kind: str, details: Any, values: list) -> Any:
         """Run the program, or call a function of it."""
@@ -254,20 +278,6 @@ class Server(Link):
         if name not in self.names:
             raise NameError(f"name {name!r} is not defined")
         return _call(self.names[name], keywords, values)
-
-    @contextlib.contextmanager
-    def _replacing(self, names: list[str]) -> Iterator[None]:
-        """Hand over to the tests what they have put in place of these names."""
-        before = {name: getattr(REPLACEABLE[name], name) for name in names}
-        for name in names:
-            is_function = REPLACEABLE[name] is builtins
-            new = self._function(name) if is_function else TestsStream(self._function)
-            setattr(REPLACEABLE[name], name, new)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(REPLACEABLE[name], name, value)
 
     def _function(self, kind: str) -> Callable:
         """A function that hands its arguments to the tests as a request of this kind."""
@@ -282,18 +292,6 @@ class TestsStream(io.TextIOBase):
     def __init__(self, function: Callable[[str], Callable]):
         self.read, self.readline = function("read"), function("readline")
         self.write = function("write")
-
-
-def _call(function: Callable, keywords: list[str], values: list) -> Any:
-    """Call a function; the last of the values belong to these keywords."""
-    count = len(values) - len(keywords)
-    return function(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
-
-
-def _replaced() -> list[str]:
-    """The names of REPLACEABLE that are not what they were at the start."""
-    at_start = {**_FUNCTIONS, "stdin": sys.__stdin__, "stdout": sys.__stdout__}
-    return [name for name, place in REPLACEABLE.items() if getattr(place, name) != at_start[name]]
 
 
 def read_all(descriptor: int) -> bytes:

@@ -15,7 +15,7 @@ import ast
 import builtins
 import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from types import CodeType
 from typing import NamedTuple
@@ -41,19 +41,65 @@ def names_of(
 
 @functools.lru_cache(maxsize=4096)
 def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Names:
-    trees = [ast.parse(text) for text in (setup, *tests)]
-    bound = {name for tree in trees for name in _bound(tree)}
-    called = _called(trees)
-    names = dict.fromkeys(
-        node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)
-    )
+    """`names_of`, kept for all programs of a task; `named` are the functions the task names."""
+    uses = [_uses(text) for text in (setup, *tests)]
+    bound = set(chain.from_iterable(use.bound for use in uses))
+    called = set(chain.from_iterable(use.called for use in uses))
+    caught = set(chain.from_iterable(use.caught for use in uses))
+    names = dict.fromkeys(chain.from_iterable(use.names for use in uses))
     free = [name for name in names if name not in bound and name not in named]
     modules = tuple(name for name in free if name in sys.stdlib_module_names and name not in called)
     unknown = [name for name in free if not hasattr(builtins, name) and name not in modules]
-    caught = {name for tree in trees for name in _caught(tree)}
     errors = tuple(name for name in unknown if name in caught)
     functions = tuple(name for name in unknown if name not in caught)
-    return Names(named or functions or _called_in_all(trees[1:], bound), modules, errors)
+    if not functions:  # then the first name that every test calls: it is also that of a built-in
+        of_tests = [use.called for use in uses[1:]]
+        in_all = [name for name in chain(*of_tests) if all(name in calls for calls in of_tests)]
+        functions = tuple(name for name in in_all if name not in bound)[:1]
+    return Names(named or functions, modules, errors)
+
+
+class _Uses(NamedTuple):
+    """Names in a text, in the order of its tree: all names, and those that it binds (defines or
+    assigns, in any scope), calls, or names as an exception to catch.
+    """
+
+    names: dict[str, None]
+    bound: set[str]
+    called: dict[str, None]
+    caught: set[str]
+
+
+def _uses(text: str) -> _Uses:
+    """The names in a text of Python; may raise `SyntaxError`.
+
+    Example: `_uses("with pytest.raises(Low): f(x := 1)").caught == {"Low"}`; `bound` is {"x"}
+    """
+    uses = _Uses({}, set(), {}, set())
+    for node in ast.walk(ast.parse(text)):
+        exceptions: list[ast.expr] = []
+        match node:
+            case ast.Name(ctx=ast.Load()):
+                uses.names[node.id] = None
+            case ast.Name():
+                uses.names[node.id] = None
+                uses.bound.add(node.id)
+            case ast.Call(func=ast.Name()):
+                uses.called[node.func.id] = None
+            case ast.Call(func=ast.Attribute()) if node.func.attr in RAISES:
+                exceptions = node.args[:1]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                uses.bound.add(node.name)
+            case ast.arg():
+                uses.bound.add(node.arg)
+            case ast.alias():
+                uses.bound.add((node.asname or node.name).partition(".")[0])
+            case ast.ExceptHandler():
+                exceptions = [node.type] if node.type else []
+                uses.bound.update([node.name] if node.name else [])
+        inside = (name for kind in exceptions for name in ast.walk(kind))
+        uses.caught.update(name.id for name in inside if isinstance(name, ast.Name))
+    return uses
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,47 +109,3 @@ def compiled(text: str, name: str) -> CodeType:
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
             raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
     return compile(text, name, "exec", dont_inherit=True, optimize=0)
-
-
-def _caught(tree: ast.Module) -> Iterator[str]:
-    """Names of exceptions: after `except`, or first in a call of `raises` or `assertRaises`."""
-    for node in ast.walk(tree):
-        kinds = []
-        if isinstance(node, ast.ExceptHandler) and node.type is not None:
-            kinds = [node.type]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in RAISES:
-            kinds = node.args[:1]
-        for kind in kinds:
-            yield from (name.id for name in ast.walk(kind) if isinstance(name, ast.Name))
-
-
-def _called(trees: list[ast.Module]) -> list[str]:
-    calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [call.func.id for call in calls if isinstance(call.func, ast.Name)]
-
-
-def _called_in_all(tests: list[ast.Module], bound: set[str]) -> tuple[str, ...]:
-    """The first name that every test calls, for a function with the name of a built-in."""
-    called = [dict.fromkeys(_called([test])) for test in tests]
-    for name in chain(*called):
-        if name not in bound and all(name in in_test for in_test in called):
-            return (name,)
-    return ()
-
-
-def _bound(tree: ast.Module) -> set[str]:
-    """Every name that the code itself defines or assigns, in any scope."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names.add(node.name)
-            case ast.Name(ctx=ast.Store() | ast.Del()):
-                names.add(node.id)
-            case ast.arg():
-                names.add(node.arg)
-            case ast.alias():
-                names.add((node.asname or node.name).partition(".")[0])
-            case ast.ExceptHandler(name=str()):
-                names.add(node.name)
-    return names

@@ -7,9 +7,10 @@
 Promises: a `sealed` program has no file system, no network and no other process. A self-test checks
 that before the first program; if it fails, the sandbox refuses to run any. `unsafe` isolates
 nothing: the user must choose it, and each start logs it. Batches keep all workers busy. Every call
-works from any thread or forked process. No process of a call is left after it.
+works from any thread. No process of a call is left after it.
 
-What is not covered: the programs share the processor with the trainer; see also `confinement`.
+What is not covered: a forked process must make a sandbox of its own; the programs share the
+processor with the trainer; see also `confinement`.
 """
 
 import atexit
@@ -44,7 +45,7 @@ ISOLATIONS = {
     "unsafe": "NO ISOLATION, by choice: programs can do whatever this user can",
 }
 
-_sandboxes: weakref.WeakSet["Sandbox"] = weakref.WeakSet()
+_started: weakref.WeakSet["Sandbox"] = weakref.WeakSet()
 _shared: dict[tuple, "Sandbox"] = {}
 _shared_lock = threading.Lock()
 
@@ -83,8 +84,9 @@ class Sandbox:
         self.workers, self.isolation = workers or worker_count(), isolation
         self.packages = {name: _folder_of(name) for name in packages}
         self._all: list[Slot] = []
-        self._reset()
-        _sandboxes.add(self)
+        self._free: queue.LifoQueue[Slot] = queue.LifoQueue()
+        self._is_started = False
+        self._lock = threading.Lock()
 
     def run_batch(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run jobs on all workers; return their outcomes in the order of the jobs."""
@@ -93,7 +95,11 @@ class Sandbox:
         self.start()
         if len(jobs) == 1:
             return [self._run(jobs[0])]
-        return list(self._threads.map(self._run, jobs))
+        threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
+        try:
+            return list(threads.map(self._run, jobs))
+        finally:
+            threads.shutdown(wait=False)  # after Ctrl-C, wait for no program
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
         """Run one program against tests, with the options of `Asserts`."""
@@ -107,8 +113,8 @@ class Sandbox:
 
     def _run(self, job: Job) -> Outcome:
         """Run a job in a free slot. If its zygote fails, try once more, then return `infra`."""
-        slots = self._slots
-        slot = slots.get()
+        free = self._free
+        slot = free.get()
         try:
             for _ in range(2):
                 try:
@@ -120,7 +126,7 @@ class Sandbox:
             why = f"{type(error).__name__}: {error}"
             logger.exception("sandbox: an error of its own")
         finally:
-            slots.put(slot)
+            free.put(slot)
         return failure_of_ours(job, why)
 
     def start(self) -> None:
@@ -140,13 +146,34 @@ class Sandbox:
             logger.log(level, "sandbox: %s", self.describe())
             self._is_started = True
 
-    def close(self) -> None:
-        """End every zygote and all programs; the next call starts new zygotes."""
+    def _make_slots(self) -> None:
+        """Make a slot for each worker, on a core of its own, other than those of the other ranks.
+
+        A zygote and its two children work in turn: on one core they do not wait, and share its
+        cache.
+        """
         for slot in self._all:
             slot.retire()
-        self._threads.shutdown(wait=False)
-        self._all = []  # a call that still runs in a slot closes the slot
-        self._reset()
+        cores, rank = _cores(), os.environ.get("LOCAL_RANK", "0")
+        first = self.workers * int(rank) if rank.isdecimal() else 0
+        settings = {
+            "isolation": self.isolation,
+            "packages": self.packages,
+            "workers": self.workers,
+        }
+        places = [cores[(first + place) % len(cores)] for place in range(self.workers)]
+        self._all = [Slot({**settings, "core": core}) for core in places]
+        self._free = queue.LifoQueue()
+        for slot in reversed(self._all):
+            self._free.put(slot)
+        _started.add(self)
+
+    def close(self) -> None:
+        """End every zygote and all programs; the next call starts new zygotes."""
+        with self._lock:
+            for slot in self._all:
+                slot.retire()
+            self._all, self._is_started = [], False
 
     def __enter__(self) -> "Sandbox":
         self.start()
@@ -162,29 +189,6 @@ class Sandbox:
         user = self._all[0].state.get("user", "kept")
         workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
         return f"{ISOLATIONS[self.isolation]}; user {user}; {workers}"
-
-    def _make_slots(self) -> None:
-        for slot in self._all:
-            slot.retire()
-        # Each slot has a core of its own, other than those of the other ranks. A zygote and its two
-        # children work in turn: on one core they do not wait, and share its cache.
-        cores, rank = _cores(), os.environ.get("LOCAL_RANK", "0")
-        first = self.workers * int(rank) if rank.isdecimal() else 0
-        same = {"isolation": self.isolation, "packages": self.packages, "workers": self.workers}
-        places = [cores[(first + place) % len(cores)] for place in range(self.workers)]
-        self._all = [Slot(same | {"core": core}) for core in places]
-        self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
-        for slot in reversed(self._all):
-            self._slots.put(slot)
-
-    def _reset(self) -> None:
-        """Reset the state: when made, after closing, and in a fork, which has no zygotes."""
-        for slot in self._all:
-            slot.disown()
-        self._all = []
-        self._is_started = False
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
 
 def shared_sandbox(isolation: str = "sealed", packages: Sequence[str] = ()) -> Sandbox:
@@ -213,19 +217,20 @@ def _folder_of(package: str) -> str:
     return str(origin.parents[1] if spec.submodule_search_locations else origin.parent)
 
 
+@atexit.register
 def _close_all() -> None:
-    for sandbox in list(_sandboxes):
+    for sandbox in list(_started):
         with contextlib.suppress(Exception):
             sandbox.close()
 
 
-def _reset_all() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()
-    for sandbox in list(_sandboxes):
-        sandbox._reset()
+def _leave_to_parent() -> None:
+    """In a forked process: leave the zygotes alone, and fail each call of these sandboxes."""
+    for sandbox in _started:
+        for slot in sandbox._all:
+            slot.retired = True
+    _started.clear()
 
 
-atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_all)
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,8 +1,7 @@
 """The modules that programs can import: the zygote imports them before it forks.
 
 A program has no file system, so it can import no other module. Each megabyte of modules makes a
-fork some 2 % slower. So modules that are of use only with networks, processes, files or terminals
-are left out, and `ssl`, which asyncio would import.
+fork some 2 % slower: modules of use only with networks, processes, files or terminals are left out.
 
 What is not covered: time zones, which are files; submodules that a package does not import at once,
 unless they are named, as `numpy.random`; an extension that links to a library of the system.

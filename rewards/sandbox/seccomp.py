@@ -8,8 +8,6 @@ up or changes a file, makes a process, runs a program, opens a socket, traces or
 process or its clock, maps anonymous shared files, loads code into the kernel or changes a limit,
 priority or affinity of another process. A call under another architecture kills the process; a call
 of the x32 table is refused. A program may make threads. Its signals and limits reach only itself.
-
-What is not covered: bugs of the kernel in the calls that are allowed.
 """
 
 import ctypes
@@ -107,6 +105,7 @@ def machine() -> str:
 def program() -> list[Instruction]:
     """The instructions of the filter; `OWN` stands for the process's id."""
     on = machine()
+    # A call under another architecture kills the process, one of the x32 table is refused.
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
     head.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
@@ -116,7 +115,7 @@ def program() -> list[Instruction]:
     for name, conditions in _conditions().items():
         answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
     lines = head
-    for name, answer in answers.items():
+    for name, answer in answers.items():  # behind a test for its number, skipped by other calls
         number = CALLS[name][on]
         if number is not None:  # else this machine does not have the call
             lines += [(JEQ, 0, len(answer), number), *answer]
@@ -142,10 +141,13 @@ def install(template: Filter) -> None:
 
 
 # --------------------------------------------------------------------------- conditions
-# Each condition refuses the call if it fails; if it holds, the next instruction runs.
 
 
 def _conditions() -> dict[str, list[Instruction]]:
+    """For each call of `CONDITIONAL` the instructions that refuse it if a condition fails.
+
+    If all hold, the instruction behind them runs.
+    """
     no_new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
     # Only system clocks: a larger number holds a process id and is the clock of that process.
     a_clock = [(LOAD, 0, 0, _low(0)), (JGE, 0, 1, CLOCKS), (RET, 0, 0, REFUSE)]
@@ -191,17 +193,21 @@ def _low(argument: int) -> int:
 
 
 def _high(argument: int) -> int:
+    """The offset of an argument's upper half."""
     return _low(argument) + 4
 
 
 def _one_of(place: int, *values: int) -> list[Instruction]:
+    """Refuse the call unless the word at this offset is one of the values."""
     tests = [(JEQ, len(values) - number, 0, value) for number, value in enumerate(values)]
     return [(LOAD, 0, 0, place), *tests, (RET, 0, 0, REFUSE)]
 
 
 def _masked(place: int, mask: int, value: int) -> list[Instruction]:
+    """Refuse the call unless those bits of the word that the mask has make the value."""
     return [(LOAD, 0, 0, place), (AND, 0, 0, mask), (JEQ, 1, 0, value), (RET, 0, 0, REFUSE)]
 
 
 def _without(place: int, bits: int) -> list[Instruction]:
+    """Refuse the call if the word at this offset has any of the bits."""
     return [(LOAD, 0, 0, place), (JSET, 0, 1, bits), (RET, 0, 0, REFUSE)]

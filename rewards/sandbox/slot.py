@@ -17,12 +17,10 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from rewards.sandbox.clock import Clock
 from rewards.sandbox.confinement import OUTPUT_BYTES
 
 START_S = 60.0
 SILENT_S = 10.0  # a zygote that says nothing for so long hangs; it speaks every second
-POLL_S = 0.5
 
 
 class ZygoteDied(Exception):
@@ -129,11 +127,12 @@ class Slot:
 
     def close(self) -> None:
         """End the zygote; its children then end too."""
-        self._forget_control()
+        if self.control is not None:
+            self.control.close()
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-        self.process = None
+        self.process = self.control = None
 
     def retire(self) -> None:
         """Close for good, from any thread; a call that still runs finds its zygote dead."""
@@ -143,24 +142,10 @@ class Slot:
         else:
             self.close()
 
-    def disown(self) -> None:
-        """Forget the zygote in a forked process: it belongs to the parent."""
-        self._forget_control()
-        if self.process is not None:
-            self.process.returncode = 0  # not our child: nothing to wait for
-        self.process = None
-
-    def _forget_control(self) -> None:
-        if self.control is not None:
-            self.control.close()
-        self.control = None
-
     def _receive(self, patience_s: float) -> dict[str, Any]:
         """The zygote's next message; `ZygoteDied` if there is none for so long."""
-        clock = Clock()
-        while not wait([self.control], POLL_S):
-            if clock.seconds() > patience_s:
-                raise self._died("it does not answer")
+        if not wait([self.control], patience_s):
+            raise self._died("it does not answer")
         try:
             data = self.control.recv(4096)
         except OSError as error:

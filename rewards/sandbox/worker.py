@@ -51,6 +51,7 @@ def run_script() -> None:
 
 
 def _run_main(source: bytes) -> int:
+    """Run a program as `__main__` and return its exit code."""
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     try:
@@ -112,6 +113,7 @@ def _fstat(number: int) -> os.stat_result:
 
 
 def _exit_code(code: Any) -> int:
+    """The exit code of `sys.exit(code)`; a code that is no number is printed, as Python does."""
     if code is None or isinstance(code, int):  # also a bool, which is an int
         return (code or 0) & 0xFF
     print(code, file=sys.stderr)
@@ -119,6 +121,7 @@ def _exit_code(code: Any) -> int:
 
 
 def _flush() -> None:
+    """Write out what the program has printed, whatever it has put in place of the streams."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__):
         with contextlib.suppress(BaseException):
             stream.flush()

@@ -2,16 +2,17 @@
 
     python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "sealed", ...}'
 
-A fork of the trainer would copy gigabytes of page tables. A fork of the zygote costs half a
-millisecond, and a copy of each page that the child writes. So what all children share (streams, the
-filter, functions of libc) is made here, once. The zygote has one thread, an empty environment and
-the modules that programs may import. It passes tests and programs on as descriptors, unread.
+A fork of the trainer would copy gigabytes of page tables; a fork of the zygote costs half a
+millisecond, and a copy of each page that the child writes. So what all children share (modules,
+streams, the filter) is made here, once. The zygote has one thread and an empty environment. It
+passes tests and programs on as descriptors, unread.
 
 Promises: one program runs at a time, with its checker. Both are killed at the limit on their
-processor time or on wall time, and reaped before the report. The kernel kills them when the zygote
-dies, and the zygote ends when its parent is gone.
+processor time or on wall time, and reaped before the report. Other work on their core takes no time
+from them. The kernel kills them when the zygote dies, and the zygote ends when its parent is gone.
 
-What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
+What is not covered: a child that the kernel cannot kill. Where the kernel does not say how long a
+process waited for its core, that counts as wall time; of several threads only the first is known.
 """
 
 import contextlib
@@ -39,7 +40,6 @@ for _name, _folder in (("rewards", os.path.dirname(HERE)), ("rewards.sandbox", H
         sys.modules[_name].__path__ = [_folder]
 
 from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker  # noqa: E402
-from rewards.sandbox.clock import Clock, processor_seconds, waiting_seconds  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
 FIRST_USER, USERS = 60_000, 2_500
@@ -60,7 +60,9 @@ class Zygote:
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
         self.counted, self.counted_at = 0, -math.inf
+        # A child writes into `confirm` once it is confined.
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # The end of a child wakes `poll`, through the signal that Python writes into a pipe.
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -88,10 +90,18 @@ class Zygote:
             if self.children:
                 self._watch()
 
+    def _send(self, message: dict, flags: int = 0) -> None:
+        with contextlib.suppress(OSError):  # a closed end shows in the next read
+            self.control.send(json.dumps(message).encode(), flags)
+
     # ------------------------------------------------------------------ start
 
     def _handle_request(self) -> bool:
-        """Start what is asked for; False once the trainer has closed its end."""
+        """Fork the children that a request asks for; False once the trainer has closed its end.
+
+        It names the roles, and how many of the descriptors sent with it each child gets. In
+        between, as descriptor LINK, a child gets an end of a link: for a script it leads nowhere.
+        """
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 4096, 16)
         except ConnectionError:
@@ -99,65 +109,59 @@ class Zygote:
         if not data:
             return False
         request = json.loads(data)
-        self.seconds, self.wall_s, self.clock = request["seconds"], request["wall_s"], Clock()
+        self.seconds, self.wall_s = request["seconds"], request["wall_s"]
+        self.started_at = self.said_at = time.monotonic()
         self.exits: dict[str, int] = {}
-        self.used_s = self.waited_s = self.said_at = 0.0  # of those that have ended
+        self.used_s = self.waited_s = 0.0  # of the children that have ended
         self.linger_until, self.is_late = math.inf, False
         try:
-            self._fork_all(request["roles"], descriptors)
+            if len(descriptors) != sum(request["roles"].values()):
+                raise OSError("descriptors were lost")
+            first = 0
+            links = socket.socketpair()
+            with links[0], links[1]:
+                for (role, count), link in zip(request["roles"].items(), links, strict=False):
+                    own = descriptors[first : first + count]
+                    own.insert(checker.LINK, link.fileno())
+                    self.children[role] = self._fork(role, own)
+                    first += count
         except OSError as error:
             self._send({"failed": str(error)})
         for descriptor in descriptors:
             os.close(descriptor)
         return True
 
-    def _fork_all(self, counts: dict[str, int], descriptors: list[int]) -> None:
-        """Fork a child for each role, which gets so many of the descriptors.
-
-        In between, as descriptor LINK, each gets an end of a link: for a script it leads nowhere.
-        """
-        if len(descriptors) != sum(counts.values()):
-            raise OSError("descriptors were lost")
-        first = 0
-        here, there = socket.socketpair()
-        with here, there:
-            for (role, count), link in zip(counts.items(), (here, there), strict=False):
-                own = descriptors[first : first + count]
-                own.insert(checker.LINK, link.fileno())
-                self.children[role] = self._fork(role, own)
-                first += count
-
     def _fork(self, role: str, descriptors: list[int]) -> int:
+        """Fork a child for a role and return its process id.
+
+        The child keeps only these descriptors, numbered from 0, and is confined. It confirms that
+        on one more descriptor, which it closes before a program is read.
+        """
         child = libc.fork()
         if child:
             return child
         code = confinement.UNCONFINED_EXIT
         try:
             random.seed()  # as `os.fork` does, so that no two programs draw the same numbers
-            self._become(role, descriptors)
+            signal.set_wakeup_fd(-1)
+            self.control.detach()
+            user = self.users[role == "checker"] if self.users else None
+            limits = confinement.Limits(user, self.seconds + 2, self.pid, self._most_threads())
+            renumber([*descriptors, self.confirm])
+            confinement.confine(limits, self.filter)
+            os.write(len(descriptors), b"C")
+            os.close(len(descriptors))
             code = 1
             ROLES[role]()
             code = 0
         finally:
             _exit(code)
 
-    def _become(self, role: str, descriptors: list[int]) -> None:
-        """In the child: keep only its own descriptors, numbered from 0, and confine it.
+    def _most_threads(self) -> int:
+        """The limit on the threads of a child's user.
 
-        The child then confirms that on one more, closed before a program is read.
-        """
-        signal.set_wakeup_fd(-1)
-        self.control.detach()
-        user = self.users[role == "checker"] if self.users else None
-        limits = confinement.Limits(user, self.seconds + 2, self.pid, self._tasks())
-        renumber([*descriptors, self.confirm])
-        confinement.confine(limits, self.filter)
-        os.write(len(descriptors), b"C")
-        os.close(len(descriptors))
-
-    def _tasks(self) -> int:
-        """The limit on threads for a child. If its user has other processes too: their threads now,
-        plus for each worker as many as a program's memory holds stacks (see `seccomp`).
+        If the user has other processes too, it is their threads now, plus for each worker as many
+        as a program's memory holds stacks (see `seccomp`).
         """
         if self.users or self.counts_apart:
             return confinement.THREADS
@@ -172,12 +176,12 @@ class Zygote:
         """Seconds until the children can reach a limit; all of them share one core."""
         if not self.children:
             return PARENT_CHECK_S
-        used = self.used_s + sum(map(processor_seconds, self.children.values()))
-        now = self.clock.seconds()
-        left = self.wall_s - now
-        if left <= 0.0:  # the time for which the core was busy does not count
-            left += self.waited_s + sum(map(waiting_seconds, self.children.values()))
-        return min(self.seconds - used, left, self.linger_until - now)
+        used_s = self.used_s + sum(map(processor_seconds, self.children.values()))
+        now = time.monotonic()
+        wall_s = self.started_at + self.wall_s - now
+        if wall_s <= 0.0:  # the time for which the core was busy does not count
+            wall_s += self.waited_s + sum(map(waiting_seconds, self.children.values()))
+        return min(self.seconds - used_s, wall_s, self.linger_until - now)
 
     def _watch(self) -> None:
         """Reap what has ended, kill what has no time left, and report once nothing runs."""
@@ -188,7 +192,7 @@ class Zygote:
             for role in list(self.children):
                 os.kill(self.children[role], signal.SIGKILL)
                 self._reap(role, 0)
-        now = self.clock.seconds()
+        now = time.monotonic()
         if self.children:
             if "checker" in self.exits:
                 self.linger_until = min(self.linger_until, now + LINGER_S)
@@ -206,7 +210,7 @@ class Zygote:
                 "confined": confirmations == b"C" * len(self.exits),
                 "used_s": self.used_s,
                 "waited_s": self.waited_s,
-                "wall_s": now,
+                "wall_s": now - self.started_at,
             }
         )
 
@@ -220,9 +224,23 @@ class Zygote:
             self.used_s += usage.ru_utime + usage.ru_stime
             self.waited_s += waited_s
 
-    def _send(self, message: dict, flags: int = 0) -> None:
-        with contextlib.suppress(OSError):  # a closed end shows in the next read
-            self.control.send(json.dumps(message).encode(), flags)
+
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used, over all its threads; 0.0 if the kernel refuses."""
+    with contextlib.suppress(OSError):
+        return time.clock_gettime((~pid << 3) | 2)  # the number of its clock in the kernel
+    return 0.0
+
+
+def waiting_seconds(pid: int) -> float:
+    """Seconds for which a process could run but its core was busy; 0.0 if that is not known."""
+    with contextlib.suppress(OSError, LookupError, ValueError):
+        statistics = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)  # faster than `open`
+        try:
+            return int(os.read(statistics, 100).split()[1]) / 1e9
+        finally:
+            os.close(statistics)
+    return 0.0
 
 
 def renumber(wanted: list[int]) -> None:
@@ -248,6 +266,7 @@ def _users() -> tuple[int, int] | None:
 
 
 def main() -> None:
+    """Prepare what all children share, then serve the trainer."""
     # The trainer may ignore or block SIGCHLD, and `exec` keeps that.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
