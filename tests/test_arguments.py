@@ -76,6 +76,14 @@ def test_what_belongs_to_replaced_rewards_falls_away_with_a_note(parse, setting,
     assert own.notes == [], "the same rewards"
 
 
+def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch):
+    monkeypatch.setenv("GRPO_TEST_SET", "shell")
+    monkeypatch.delenv("GRPO_TEST_UNSET", raising=False)
+    args = parse({"env": {"GRPO_TEST_SET": "yaml", "GRPO_TEST_UNSET": 1}})
+    assert (os.environ["GRPO_TEST_SET"], os.environ.pop("GRPO_TEST_UNSET")) == ("shell", "1")
+    assert args.problems == []
+
+
 def test_home_and_variables_are_expanded_in_paths(parse, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("DATA", "/big")

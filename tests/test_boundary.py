@@ -328,11 +328,17 @@ def test_a_metric_that_fails_on_a_completion_counts_it_as_an_empty_one(caplog):
 def test_code_that_always_catches_the_end_of_its_time_ends_the_process_and_is_named():
     code = """from rewards import boundary
 boundary.MOST_ALARMS = 1
-with boundary.time_limit(0.3):
+
+def swallow():
     while True:
         try:
-            while True: pass
-        except BaseException: pass
+            while True:
+                len("")
+        except BaseException:
+            pass
+
+with boundary.time_limit(0.3):
+    swallow()
 """
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True

@@ -124,6 +124,8 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     with collect_errors(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
         is_read = True
+    with collect_errors(problems, "env"):
+        set_environment(config.pop("env", None) or {})
     problems += [unknown_argument(name, hints, config_path) for name in config if name not in hints]
 
     names = options.get("preset") or config.get("preset") or []
@@ -159,6 +161,18 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         add_reward(reward, recipe, training)
     recipe = recipe_type(**recipe)
     return Arguments(recipe, training, model, problems, config_path, argv, notes, is_read)
+
+
+def set_environment(variables: Any) -> None:
+    """Set variables of the environment that the shell has not set, as TRL's own parser does."""
+    if not isinstance(variables, dict):
+        raise ValueError(f"it is {variables!r}; it must be a mapping of names to values.")
+    for name, value in variables.items():
+        if value is None or isinstance(value, dict | list):
+            raise ValueError(f"{name} is {value!r}; give a text or a number.")
+        if not re.fullmatch(r"\w+", str(name)):
+            raise ValueError(f"{name!r} is no name of a variable; use letters, digits and _.")
+        os.environ.setdefault(str(name), str(value))
 
 
 def read_words(
