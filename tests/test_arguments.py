@@ -1,6 +1,7 @@
 """Arguments of a run: YAML, command line, and what is noted instead of raised."""
 
 import json
+import os
 
 import pytest
 

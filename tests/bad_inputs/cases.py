@@ -211,7 +211,7 @@ REWARDS = [
      "reward 'mine': fails on the reference answers: TimeoutError: no answer after 1 s"),
     ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine': fails", ": E"),
     (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
-     "mine.kind, mine.full = 'verifier', 'much'", "reward 'mine': TypeError: '<' not supported"),
+     "mine.kind, mine.full = 'verifier', 'much'", "has full 'much'; allowed: a number"),
     ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
     ("raise SystemExit", "cannot import", "SystemExit"),
     ("class mine:\n    def __init__(self): raise GeneratorExit", "mine': GeneratorExit"),
