@@ -77,8 +77,8 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 @pytest.mark.parametrize(
     ("code", "out"),
     [
-        ("from recipes.common.utils.screen import announce, explain_endings\n"
-         "explain_endings()\nannounce('\u03c0 = 3.14')", "\\u03c0 = 3.14\n"),
+        ("from recipes.common.utils.screen import announce\nannounce('\u03c0 = 3.14')",
+         "\\u03c0 = 3.14\n"),
         ("from command import make_parser\nmake_parser('help')\nprint('\u03c0')", "\\u03c0\n"),
     ],
 )  # fmt: skip

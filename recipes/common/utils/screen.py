@@ -35,12 +35,14 @@ def announce(message: str) -> None:
 
 
 def shown(message: str) -> str:
-    r"""The message without secrets, and with control characters of a terminal escaped.
+    r"""The message without secrets; control characters, and letters unknown to the screen, escaped.
 
     >>> shown("a key of the file: \x1b[2J")
     'a key of the file: \\x1b[2J'
     """
-    return CONTROL.sub(lambda match: repr(match[0])[1:-1], hide_secrets(message))
+    text = CONTROL.sub(lambda match: repr(match[0])[1:-1], hide_secrets(message))
+    encoding = sys.stdout.encoding or "utf-8"  # that of a terminal may have no Greek letters
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def bar(items: Sequence, title: str) -> Iterable:
@@ -65,11 +67,7 @@ def end_soon() -> None:
 
 
 def explain_endings() -> None:
-    """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks.
-
-    Letters that the terminal does not know are printed as `\\u03c0`.
-    """
-    sys.stdout.reconfigure(errors="backslashreplace")
+    """Print one line instead of a traceback at Ctrl-C, and keep secrets out of tracebacks."""
 
     def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
         """Print what ends the process, in place of Python's own `sys.excepthook`."""
