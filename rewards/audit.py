@@ -114,13 +114,18 @@ class Cheats:
                 "declare how it is `farmable`."
             )
         scores = {self.reference, *(attempt.score for attempt in self.attempts)}
-        if self.reward.kind == UNDECLARED and len(scores) == 1 and any(scores):
+        # A penalty may give 0 to all that was tried, too; what reads a column judges the answer.
+        is_judge = self.reward.kind in ("verifier", "format") or (
+            self.reward.kind == UNDECLARED and (any(scores) or self.reward.columns)
+        )
+        if is_judge and self.attempts and len(scores) == 1:
             return (
                 f"{title} gives {self.reference:g} to each of the {len(self.attempts) + 1} "
                 "completions that were tried, right, wrong and empty: the same score for every "
                 "completion teaches nothing. A completion of chat messages is a list: its text is "
-                'completion[0]["content"], and its length the number of messages. If it scores '
-                f'what was not tried: {self.reward.name}.kind = "shaping".'
+                'completion[0]["content"], and its length the number of messages. If it asks for '
+                "another form than the reference answer has, give the recipe's `reference` that "
+                f'form. If it scores what was not tried: {self.reward.name}.kind = "shaping".'
             )
         return None
 

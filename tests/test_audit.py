@@ -286,14 +286,16 @@ def test_a_format_reward_may_pay_any_answer_in_the_asked_shape_its_full_amount()
     assert paid == ["reasoning: tags only"]  # which is in no asked place
 
 
-def test_one_score_for_everything_is_a_problem_of_a_reward_that_declares_nothing():
-    problem = try_tricks(reward(lambda text, gold: 1.0), ROWS, tagged).problem
-    assert re.match(
-        r"reward 'mine' gives 1 to each of the \d+ completions that were tried", problem
-    )
-    assert try_tricks(reward(lambda text, gold: 0.0), ROWS, tagged).problem is None
-    shaping = reward(lambda text, gold: 1.0, kind="shaping")
-    assert try_tricks(shaping, ROWS, tagged).problem is None
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_one_score_for_everything_is_a_problem_but_of_shaping_and_controls(score):
+    for declared in ({}, {"kind": "verifier"}, {"kind": "format"}):
+        problem = try_tricks(reward(lambda text, gold: score, **declared), ROWS, tagged).problem
+        assert re.match(rf"reward 'mine' gives {score:g} to each of the \d+ completions", problem)
+    for kind in ("shaping", "control"):
+        same = reward(lambda text, gold: score, kind=kind)
+        assert try_tricks(same, ROWS, tagged).problem is None
+    penalty = reward_of(lambda completions, **kwargs: [0.0] * len(completions))
+    assert try_tricks(penalty, ROWS, tagged).problem is None, "it does not read the gold answer"
 
 
 def test_a_verifier_that_pays_a_trick_as_much_as_the_reference_answer_is_told_loudly():

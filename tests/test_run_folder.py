@@ -11,7 +11,13 @@ from safetensors.torch import save_file
 from recipes.common.checks.run_folder import differences, identity_of, open_run_folder
 from recipes.common.report import record
 from recipes.common.report.record import push
-from recipes.common.utils.run_files import read_json, why_not_whole, write_json, write_manifest
+from recipes.common.utils.run_files import (
+    read_json,
+    why_not_whole,
+    write_json,
+    write_manifest,
+    write_rows,
+)
 from rewards import load_reward
 
 DIGESTS = {"training rows": "1", "held-out rows": "2", "model": "3", "the code of 'a'": "4"}
@@ -20,7 +26,7 @@ RECORD = {"seed": 0, "engine": "one process", "versions": {"torch": "2.8"}, "dig
 
 OPTIONS = {
     "fresh": False, "accept_changed": [], "sync_ref_model": False, "process_index": 0,
-    "world_size": 1, "num_eval_rows": 4, "digests": {}, "load_best_model_at_end": False,
+    "world_size": 1, "digests": {}, "load_best_model_at_end": False,
 }  # fmt: skip
 
 
@@ -29,7 +35,8 @@ def start(folder: Path, **settings) -> str | None:
     options = {name: settings.pop(name, default) for name, default in OPTIONS.items()}
     settings = {**RECORD, **settings, "digests": DIGESTS | options.pop("digests")}
     args = SimpleNamespace(output_dir=str(folder), **options)
-    return open_run_folder(args, args, settings)
+    held_out = [{"prompt": "1 + 1 ="}, {"prompt": "1 + 2 ="}]
+    return open_run_folder(args, args, settings, held_out)
 
 
 def refused(folder: Path, **settings) -> int:
@@ -56,7 +63,8 @@ def add_checkpoint(folder: Path, step: int, **state) -> str:
 
 def add_evaluation(folder: Path) -> None:
     (folder / "evaluation").mkdir(parents=True, exist_ok=True)
-    (folder / "evaluation" / "before.jsonl").write_text("{}\n")
+    rows = [{"prompt": prompt, "metrics": {}} for prompt in ("1 + 1 =", "1 + 2 =")]
+    write_rows(folder / "evaluation" / "before.jsonl", rows)
 
 
 @pytest.fixture
@@ -216,6 +224,8 @@ def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):
         (run / name).write_text(text)
     assert start(run) == str(run / "checkpoint-5"), "finished means that the report is there"
     (run / "report.html").touch()
+    assert start(run) == str(run / "checkpoint-5"), "and that the summary is"
+    (run / "summary.json").write_text('{"config": {}}')
     assert refused(run) == 0
     assert "the table" in capsys.readouterr().out
 
@@ -245,7 +255,8 @@ EVALUATED, RUN = "evaluation/before.jsonl", "run_config.json"
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (EVALUATED, None, f"{EVALUATED} is missing, and the untrained model is gone"),
+        (EVALUATED, None, f"{EVALUATED} does not hold the 2 test questions, and the untrained"),
+        (EVALUATED, '{"prompt": "1 + 1 =", "metrics": {}}', "does not hold the 2 test questions"),
         (RUN, None, "is not empty and not a run"),
         (EVALUATED, '{"a": ', f"{EVALUATED} is damaged"),
         (RUN, '{"a": ', f"{RUN} is damaged"),

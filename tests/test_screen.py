@@ -53,6 +53,14 @@ def test_a_refusal_ends_with_status_2(capsys):
     assert (stop.value.code, capsys.readouterr().out) == (2, "1 problem:\n  - it\n")
 
 
+def test_a_process_ends_though_a_thread_of_a_reward_never_does():
+    code = "import threading, time\nfrom recipes.common.utils import screen\n"
+    code += "screen.THREADS_WAIT_S = 0.1\n"
+    code += "threading.Thread(target=time.sleep, args=(999,)).start()\nscreen.end(3)"
+    root = Path(__file__).parents[1]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60).returncode == 3
+
+
 @pytest.mark.parametrize(
     ("error", "out", "err"),
     [

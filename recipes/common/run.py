@@ -57,7 +57,7 @@ def start(
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.tools import load_environment, load_tools
     from recipes.common.utils.machine import use_all_cores
-    from recipes.common.utils.screen import announce, explain_endings, refuse
+    from recipes.common.utils.screen import announce, end, explain_endings, refuse
     from recipes.common.utils.secrets import hide_secrets
 
     # A launcher may start this process with SIGINT ignored: make Ctrl-C work again.
@@ -73,7 +73,7 @@ def start(
     announce(report(result))
     recipe, training, model = args.recipe, result.training, result.model
     if recipe.dry_run:
-        sys.exit(0)
+        end(0)
     use_all_cores(training)
     if model.dtype == "fastest":
         model.dtype = args.model["dtype"] = dtype_of_run(recipe, training)
@@ -88,7 +88,7 @@ def start(
     held_out = result.eval_rows.to_list() if result.eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
     identity = identity_of(code, result.rows, held_out, start_model)
-    checkpoint = open_run_folder(recipe, training, {**config, **identity})
+    checkpoint = open_run_folder(recipe, training, {**config, **identity}, held_out)
     announce("Loading the model ...")
     rows = (result.train_rows, result.eval_rows, result.validation_rows)
     return Run(recipe, training, model, result.rewards, *rows, checkpoint, config, result.record())

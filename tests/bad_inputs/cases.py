@@ -36,6 +36,10 @@ SETTINGS = [
     ({5: 4}, "unknown argument 5"),
     ({"max_prompt_length": 5}, "TRL has it no more: it trains on prompts of any length"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
+    ({"output_dir": ""}, "output_dir: '' is the working folder, or holds it"),
+    ({"output_dir": "../", "fresh": True}, "output_dir: '../' is the working folder, or holds it"),
+    ({"output_dir": "run.yaml/run"}, "run.yaml is not a folder"),
+    ({"output_dir": "data", "fresh": True}, "--fresh would move", "data (dataset_path) with all"),
     ({"run_name": "of hf_abcdefghijklmnop"}, "run_name holds a token", "take the secret out"),
     ({"dataset_config": "mian"}, "dataset_config is 'mian', and there is no folder data/mian"),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
@@ -45,6 +49,8 @@ SETTINGS = [
     ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
     ({"reward_funcs": ["gsm8k_correctness", "./scorer"]}, "model './scorer'", "not a folder"),
     ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
+    ({"reward_weights": [1.0, -1.0]}, "reward_weights gives gsm8k_correctness (verifier) -1"),
+    ({"reward_funcs": ["xml_format"], "reward_weights": [-1.0]}, "train away from what it pays"),
     ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}},
      "lenient is 'no'; it must be true or false"),
     ({"reward_kwargs": {"xml_format": {"per_tag": "much"}}}, "'much'; it must be a number"),
@@ -76,6 +82,7 @@ SETTINGS = [
     ({"ignore_data_skip": True}, "ignore_data_skip and save_only_model must be false"),
     ({"gradient_accumulation_steps": 3, "steps_per_generation": 2, "save_steps": 2},
      "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not"),
+    ({"save_steps": 0}, "save_steps is 0: set it to at least 1"),
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
     ({"per_device_train_batch_size": 16}, "fewer than the 8 prompts of one generation"),
     # The curve
@@ -134,6 +141,7 @@ ENV = [
     ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment, and no number"),
     ({"WANDB_NOTES": "sent Bearer abcdefgh"}, "WANDB_NOTES holds a token"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
+    ({"LOCAL_RANK": "3"}, "LOCAL_RANK is 3 in the environment", "no launcher set WORLD_SIZE"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 TRAIN = [
@@ -204,6 +212,9 @@ REWARDS = [
     (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine': fails", "rewards for"),
     (MINE + "return [None] * len(completions)", "'mine' scores no row"),
     (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
+    ("def mine(completions, answer, **kwargs):\n"  # it takes a list of messages for a text
+     "    return [float(gold in each) for each, gold in zip(completions, answer)]",
+     "reward 'mine' gives 0 to ", "A completion of chat messages is a list"),
     (MINE + "return [float(len(each)) for each in completions]", "reward 'mine' gives 1 to "),
     (MINE + "return [1 / len(each[0]['content']) for each in completions]",
      "reward 'mine': fails on an empty completion, which a model may write: ZeroDivisionError"),

@@ -13,7 +13,7 @@ from recipes.common.utils.screen import OF_A_LAUNCHER
 
 
 def check_launch() -> None:
-    """Raise ValueError for a WORLD_SIZE that is left over, and for a launch file taken otherwise.
+    """Raise ValueError for left over variables of a launcher, and a launch file taken otherwise.
 
     The launch file is named on the command line of the launcher, which started this process.
     """
@@ -23,6 +23,12 @@ def check_launch() -> None:
             f"WORLD_SIZE is {world_size()} in the environment, but no launcher set "
             f"{', '.join(lacking)}: the run would wait for processes that nobody started. Use "
             "accelerate launch, or unset WORLD_SIZE."
+        )
+    if os.environ.get("LOCAL_RANK", "-1") != "-1" and "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            f"LOCAL_RANK is {os.environ['LOCAL_RANK']} in the environment, but no launcher set "
+            "WORLD_SIZE: the run would wait for processes that nobody started. Use accelerate "
+            f"launch, or unset {', '.join(OF_A_LAUNCHER)}."
         )
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []

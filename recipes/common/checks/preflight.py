@@ -25,6 +25,7 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 from recipes.common.checks.launch import check_launch
 from recipes.common.checks.model import check_model
 from recipes.common.checks.rewards_on_rows import check_rewards
+from recipes.common.checks.run_folder import check_output_dir
 from recipes.common.data.split import first_rows
 from recipes.common.limits import check_combinations, check_generation
 from recipes.common.settings import Arguments, RecipeArguments
@@ -82,6 +83,8 @@ def preflight(
         result.model, result.training = build(args)
     with collect_errors(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
+    with collect_errors(problems, "output_dir"):
+        check_output_dir({**vars(args.recipe), **args.training, **args.model})
     with collect_errors(problems):
         result.rows = first_rows(train_rows)
     held_out = eval_rows.to_list() if eval_rows else []
@@ -184,7 +187,9 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
             "no optimizer step ends a generation and the run could never be resumed. Make one a "
             "multiple of the other."
         )
-    elif saved_every is not None and (saved_every < 1 or saved_every % period):
+    elif saved_every is not None and saved_every < 1:
+        problems.append(f"save_steps is {saved_every:g}: set it to at least 1, in whole steps.")
+    elif saved_every is not None and saved_every % period:
         problems.append(
             f"save_steps={saved_every:g} would save in the middle of a generation, which TRL "
             f"cannot resume: set it to a multiple of {period}."
@@ -216,6 +221,11 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
                 f"{reward.name}: undeclared, so no promise is checked; write below it "
                 f'{reward.name}.kind = "verifier" and {reward.name}.full = what a right answer '
                 "earns"
+            )
+        if reward.kind == "verifier" and reward.full is None:
+            notes.append(
+                f"{reward.name}: it is not checked that a reference answer earns its full score; "
+                f"write below it {reward.name}.full = what a right answer earns"
             )
         if reward.kind == "model":
             notes.append(f"{reward.name}: a model, which neither preflight nor the cheat test call")

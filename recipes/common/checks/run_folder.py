@@ -22,12 +22,12 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 
-from recipes.common.settings import RecipeArguments
+from recipes.common.settings import PATHS, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import fastest_dtype, package_versions
-from recipes.common.utils.screen import announce, refuse
+from recipes.common.utils.screen import announce, end, refuse
 
 FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
 # A later start may change these freely: they do not belong to the identity of the run.
@@ -46,6 +46,33 @@ SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes 
 # --- What a start does
 
 
+def check_output_dir(settings: dict[str, Any]) -> None:
+    """Raise ValueError if a run could not write to `output_dir`, or --fresh would move its inputs.
+
+    `settings` has all settings of the run by name.
+    """
+    given = settings["output_dir"]
+    folder = Path("trainer_output" if given is None else given).resolve()  # the trainer's default
+    if Path.cwd().is_relative_to(folder):
+        raise ValueError(
+            f"{given!r} is the working folder, or holds it; give the run a folder of its own."
+        )
+    file = next(path for path in (folder, *folder.parents) if path.exists())
+    if not file.is_dir():
+        raise ValueError(f"{given!r} cannot be made: {file} is not a folder.")
+    if (folder / files.LOCK).is_dir():
+        raise ValueError(f"{folder / files.LOCK} is a folder; remove it.")
+    for name in PATHS if settings["fresh"] else ():
+        values = settings[name] if isinstance(settings[name], list) else [settings[name]]
+        for value in map(str, values):  # a reward is path/to/file.py:name
+            path = Path(value.rpartition(":")[0] or value).resolve()
+            if name != "output_dir" and path.is_relative_to(folder) and path.exists():
+                raise ValueError(
+                    f"--fresh would move {path} ({name}) with all of {folder}, and the run needs "
+                    "it there; move it elsewhere, or give another output_dir."
+                )
+
+
 def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
     """The dtype for `dtype: fastest`: recorded in the folder or measured. Every rank calls this."""
     dtype = None
@@ -59,11 +86,15 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
 
 
 def open_run_folder(
-    recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]
+    recipe: RecipeArguments,
+    training: GRPOConfig,
+    record: dict[str, Any],
+    held_out: list[dict],
 ) -> str | None:
     """Open the output folder: start, resume or refuse. Every rank calls this; rank 0 decides.
 
-    `record` holds the settings of the run (`preflight.resolved`) and its identity (`identity_of`).
+    `record` holds the settings of the run (`preflight.resolved`) and its identity (`identity_of`);
+    `held_out` are the rows evaluated before and after training.
 
     Returns:
         The checkpoint to resume from, or None for a start from step 0.
@@ -77,9 +108,11 @@ def open_run_folder(
     if training.process_index == 0:
         try:
             record = take_over(folder, recipe, record)
-            is_finished = all((folder / name).is_file() for name in FINISHED)
+            is_finished = all((folder / name).is_file() for name in FINISHED) and (
+                "config" in files.read_json(folder / files.SUMMARY, {})
+            )
             if not is_finished:
-                checkpoint = prepare_start(folder, recipe, training)
+                checkpoint = prepare_start(folder, training, held_out)
                 files.write_json(folder / files.RECORD, record)
         except (ValueError, OSError) as error:
             refusal = f"error: {error}"
@@ -91,7 +124,7 @@ def open_run_folder(
     if is_finished:
         announce(f"The run in {folder} is finished (--fresh starts it anew):")
         announce((folder / files.TABLE).read_text(encoding="utf-8"))
-        sys.exit(0)
+        end(0)
     announce(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.")
     return checkpoint
 
@@ -152,14 +185,15 @@ def update_record(
     return record
 
 
-def prepare_start(folder: Path, recipe: RecipeArguments, training: GRPOConfig) -> str | None:
+def prepare_start(folder: Path, training: GRPOConfig, held_out: list[dict]) -> str | None:
     """Return the checkpoint to resume, and delete the completions that its run wrote after it.
 
-    None for a start at step 0. ValueError if what a resume needs is damaged or missing.
+    None for a start at step 0. ValueError if what a resume needs is damaged or missing, such as
+    the evaluation of the rows `held_out` before training.
     """
     checkpoint = newest_whole_checkpoint(folder)
     if checkpoint:
-        check_resumable(checkpoint, recipe, training)
+        check_resumable(checkpoint, training, held_out)
     step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     for file in files.completion_files(folder):
         number = file.stem.rpartition("_")[2]
@@ -191,8 +225,11 @@ def newest_whole_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def check_resumable(checkpoint: Path, recipe: RecipeArguments, training: GRPOConfig) -> None:
-    """Raise ValueError if the run cannot continue from a whole checkpoint."""
+def check_resumable(checkpoint: Path, training: GRPOConfig, held_out: list[dict]) -> None:
+    """Raise ValueError if the run cannot continue from a whole checkpoint.
+
+    The rows `held_out` must have been evaluated before training: the untrained model is gone.
+    """
     folder = checkpoint.parent
     for name, default in ((files.MINUTES, {}), (files.WANDB, {}), (files.VERSIONS, [])):
         files.read_json(folder / name, default)  # ValueError now, not when the model is loaded
@@ -209,11 +246,11 @@ def check_resumable(checkpoint: Path, recipe: RecipeArguments, training: GRPOCon
             f"cannot resume from {checkpoint}: TRL keeps a moving reference (sync_ref_model) in no "
             "checkpoint. Give --fresh."
         )
-    # read_evaluated raises ValueError where the file is damaged.
-    if recipe.num_eval_rows and not files.read_evaluated(folder, files.BEFORE):
+    before = files.read_evaluated(folder, files.BEFORE) if held_out else []
+    if [row.get("prompt") for row in before] != [row["prompt"] for row in held_out]:
         raise ValueError(
-            f"cannot resume from {checkpoint}: {files.BEFORE} is missing, and the untrained model "
-            "is gone. Copy it from that run."
+            f"cannot resume from {checkpoint}: {files.BEFORE} does not hold the {len(held_out)} "
+            "test questions, and the untrained model is gone. Restore it, or give --fresh."
         )
 
 

@@ -25,7 +25,8 @@ OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: let the main 
 
 def is_main() -> bool:
     """Whether this process prints for all; so does one to which no launcher gave all variables."""
-    return any(name not in os.environ for name in OF_A_LAUNCHER) or os.environ["RANK"] == "0"
+    is_launched = all(name in os.environ for name in ("WORLD_SIZE", *OF_A_LAUNCHER))
+    return not is_launched or os.environ["RANK"] == "0"
 
 
 def announce(message: str) -> None:
@@ -55,15 +56,20 @@ def refuse(message: str) -> NoReturn:
     if not is_main():
         time.sleep(OTHERS_WAIT_S)
     print(shown(message), flush=True)
+    end(2)
+
+
+def end(status: int) -> NoReturn:
+    """Exit with this status, even if a thread that a reward has started never ends."""
+
+    def end_soon() -> None:
+        """Wait for the main thread, and a little for the others, before the process ends."""
+        threading.main_thread().join()
+        time.sleep(THREADS_WAIT_S)
+        os._exit(status)
+
     threading.Thread(target=end_soon, daemon=True).start()
-    sys.exit(2)
-
-
-def end_soon() -> None:
-    """End the process soon after its main thread: a thread of a reward may never end."""
-    threading.main_thread().join()
-    time.sleep(THREADS_WAIT_S)
-    os._exit(2)
+    sys.exit(status)
 
 
 def explain_endings() -> None:
