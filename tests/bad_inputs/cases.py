@@ -272,7 +272,7 @@ MODELS = [
     ({"tokenizer_config": {"eos_token": "<end>"}}, "writes the token 261, '<end>'", "has 261"),
     ({"config": {"max_position_embeddings": 300}}, "its context has 300 tokens",
      "max_completion_length is 256: set it to at most"),
-    ({"config": {"max_position_embeddings": 9}}, "0 + 1 =", "is 256: shorten the prompt, or take"),
+    ({"config": {"max_position_embeddings": 9}}, " + 1 =", "is 256: shorten the prompt, or take"),
 ]
 # The name of a model that is not on this disk, while the Hub is offline.
 NAMES = [
