@@ -27,6 +27,8 @@ KWARGS = {"a": {"b": 0.5}}
 READ = [  # the YAML, the command line, and the setting that is read of them
     ("learning_rate: 5e-6", [], "learning_rate", 5e-6),  # text to YAML
     ({}, ["--learning_rate", "5e-6"], "learning_rate", 5e-6),
+    ("eval_strategy: no", [], "eval_strategy", "no"),  # false to YAML
+    ("save_strategy: off", [], "save_strategy", "no"),
     ({}, ["--dry_run"], "dry_run", True),
     ({"dry_run": True}, ["--dry_run", "false"], "dry_run", False),
     ("reward_funcs: xml_format", [], "reward_funcs", ["xml_format"]),

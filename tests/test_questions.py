@@ -24,20 +24,20 @@ def load(path: Path, seed: int = 0, **settings) -> tuple[list[dict], list[dict]]
 
 def write(path: Path, items: list[dict]) -> Path:
     path.parent.mkdir(exist_ok=True)
-    match path.suffix:
+    match path.suffix.lower():
         case ".jsonl":
             path.write_text("".join(json.dumps(item) + "\n" for item in items))
         case ".json":
             path.write_text(json.dumps(items))
         case ".csv" | ".tsv":
-            separator = "," if path.suffix == ".csv" else "\t"
+            separator = "," if path.suffix.lower() == ".csv" else "\t"
             pd.DataFrame(items).to_csv(path, index=False, sep=separator)
         case ".parquet":
             pd.DataFrame(items).to_parquet(path)
     return path
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("kind", [".jsonl", ".json", ".CSV", ".tsv", ".parquet"])
 @pytest.mark.parametrize("answers", [["7", "007", "NA"], [0.5, 1.5]])
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
     items = [{"question": f"Which,\n{n}?", "answer": answer} for n, answer in enumerate(answers)]

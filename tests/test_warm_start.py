@@ -9,7 +9,7 @@ from support.launching import ROOT, run
 from recipes.common.data.overlap import QUESTIONS, check_questions, question_digest
 from recipes.common.data.recipe import load_recipe
 from recipes.common.utils.run_files import WARM_START, read_json, write_json
-from recipes.common.warm_start import reference_examples
+from recipes.common.warm_start import reference_examples, warm_start
 
 CONFIG = ROOT / "recipes/arithmetic/warm.yaml"
 SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4", "--eval_strategy", "no"]
@@ -27,7 +27,7 @@ def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_
     rows = [{"task": "words", "prompt": [{"role": "user", "content": text}]} for text in words]
     (message,) = check_questions([], rows, warm_model(tmp_path, ["Two", "four"]))
     assert "1 of 3 evaluation rows were in the warm start of" in message
-    assert "the first is row 1" in message
+    assert "the first: 'two'" in message
     assert check_questions([], rows, warm_model(tmp_path, ["four"])) == []
     assert check_questions([], rows, "org/model") == []
 
@@ -38,6 +38,12 @@ def test_prompts_that_begin_the_answer_are_refused():
     recipe.train_rows = recipe.train_rows.map(lambda row: {"prompt": prompt})
     with pytest.raises(ValueError, match="the prompts begin the answer"):
         reference_examples(recipe, 4)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
+def test_a_learning_rate_that_is_none_is_refused(rate):
+    with pytest.raises(ValueError, match=f"--learning_rate is {rate}; it must be above 0"):
+        warm_start(CONFIG, SIZES, 4, 2, rate, None)
 
 
 @pytest.mark.slow

@@ -47,6 +47,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
+    "eval_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps", "epoch", "best"),
+    "logging_strategy": ("no", "steps", "epoch"),
     "accept_changed": ("reward_code",),
     "dtype": ("auto", "fastest", "bfloat16", "float16", "float32"),
 }

@@ -115,11 +115,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         hints |= {field.name: types[field.name] for field in fields(kind) if field.init}
     problems: list[str] = []
     options = read_words(argv, hints, problems)
-    config_path, *others = options.pop("config", None) or [None]
-    if others:
-        problems.append(
-            f"--config is given twice, {config_path} and {others[0]}: one file describes one run."
-        )
+    config_path = options.pop("config", None)
     config, is_read = {}, False
     with collect_errors(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
@@ -180,15 +176,15 @@ def read_words(
 ) -> dict[str, str | bool | list[str]]:
     """The options of a command line by name: a text, a list if the type is a list, True for a flag.
 
-    `hints` has the type of each setting. `config` is a list of every given config file. An unknown
-    option adds a problem with a hint; no abbreviation is guessed.
+    `hints` has the type of each setting besides `config`. An unknown option adds a problem with a
+    hint, an option that is given twice another; no abbreviation is guessed.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", nargs="?", action="append", default=argparse.SUPPRESS)
-    for name, hint in hints.items():
+    for name, hint in {"config": str, **hints}.items():
         parser.add_argument(
             *{f"--{name}", f"--{name.replace('_', '-')}"},
             dest=name,
+            action="append",
             nargs="*" if takes_list(hint) else "?",
             const=True if hint is bool else None,
             default=argparse.SUPPRESS,
@@ -196,10 +192,14 @@ def read_words(
     found, others = parser.parse_known_args(argv)
     unknown = [word for word in others if word.startswith("--")] or others
     problems += [unknown_argument(word, hints, "the command line") for word in unknown]
-    options = vars(found)
-    for name in [name for name, value in options.items() if value in (None, [], [None])]:
-        problems.append(f"{name}: expected one argument")
-        del options[name]
+    options = {}
+    for name, (value, *others) in vars(found).items():
+        if others:
+            problems.append(f"--{name} is given twice, {value} and {others[0]}: give it once.")
+        if value in (None, []):
+            problems.append(f"{name}: expected one argument")
+        else:
+            options[name] = value
     return options
 
 
@@ -284,6 +284,8 @@ def read_text(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
             value = int(value)  # also if the type allows text, as for pad_to_multiple_of
     if name == "scale_rewards":
         value = SCALES.get(str(value).lower(), value)
+    if name.endswith("_strategy") and value is False:
+        value = "no"  # YAML reads `no` as false
     if name in PATHS and isinstance(value, list):
         paths = [expand_path(name, path, problems) for path in value]
         return [path for path in paths if path is not None]

@@ -44,6 +44,8 @@ def warm_start(
     merged. It lists its questions: a GRPO run from it leaves them out. Raises ValueError with all
     problems, one a line.
     """
+    if learning_rate is not None and not 0 < learning_rate <= 10:
+        raise ValueError(f"--learning_rate is {learning_rate}; it must be above 0, and at most 10.")
     recipe = load_recipe(config, overrides)
     model, uses_lora = recipe.args.model["model_name_or_path"], recipe.args.model["use_peft"]
     folder = output_dir or Path(f"{recipe.args.training['output_dir']}-warm-start")

@@ -24,6 +24,7 @@ VALUES = {
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
     "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
+    "'no', 'steps' or 'epoch'": {"eval_strategy": [True, "step"], "logging_strategy": [True]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
     "give a question and its completion": {"example": [["question"]]},
     "the rows do not have it, or": {"reward_columns": [{"solution": "gold"}, {"answer": "task"}]},
@@ -130,6 +131,8 @@ YAML = [
 ]
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
+    (["--seed", "1", "--seed=2"], "--seed is given twice, 1 and 2: give it once"),
+    (["--reward-funcs", "a", "--reward_funcs", "b"], "--reward_funcs is given twice"),
     (["--max_steps"], "max_steps: expected one argument"),
     (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
     (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
@@ -139,6 +142,7 @@ WORDS = [
 ]
 ENV = [
     ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment, and no number"),
+    ({"LOCAL_WORLD_SIZE": "two"}, "LOCAL_WORLD_SIZE is 'two' in the environment, and no number"),
     ({"WANDB_NOTES": "sent Bearer abcdefgh"}, "WANDB_NOTES holds a token"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
     ({"LOCAL_RANK": "3"}, "LOCAL_RANK is 3 in the environment", "no launcher set WORLD_SIZE"),
@@ -159,14 +163,14 @@ TRAIN = [
     ('{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"), "it is not UTF-8"),
     ("".join(f'{{"question": "{q}", "answer": "#### {i}"}}\n' for i, q in enumerate("abac", 1)),
      "training rows: 1 give another answer to the question of an earlier row",
-     "rows 0 and 2: '1' and '3'"),
+     "(the first: 'a': '1' and '3')"),
     ('{"question": "1 + \\ud800 =", "answer": "2"}', "question holds half of a character"),
     (ROW, "the training rows are fewer than the 2 prompts"),
 ]
 TEST = [
     (None, "data has 4 rows, and none of them is held out"),
     ('{"question": "90 + 2 =", "answer": "#### 92"}\n' * 2,
-     "evaluation rows: 1 of 2 stand there twice (the first: row 1 is row 0)"),
+     "evaluation rows: 1 of 2 stand there twice (the first: '90 + 2 =')"),
     ('{"question": " 0+  1= ", "answer": "#### 1"}\n',  # a training question, written otherwise
      "1 of 1 evaluation rows are also training rows"),
 ]
@@ -186,6 +190,15 @@ FILES = [
      "a.jsonl, line 41: it cannot be read (OverflowError: "),
     (("a.jsonl", '{"messages": [{"role": ["user"], "content": "1 + 1 ="}]}\n' * 9, {}),
      "a.jsonl, line 1 (and 8 more): it cannot be read (TypeError: "),
+    (("a.csv", "question;answer\nWhat does it cost?;1.100\n", {}), "a.csv cannot be read: line 2",
+     "three digits behind a point, which may mark thousands"),
+    (("a.csv", "question,answer\nWhen?,2024-01-05\n", {}), "a.csv, row 1: '2024-01-05' cannot be",
+     "it may be a date, a time or a range"),
+    (("a.csv", "question,answer\n1 + 1 =,2\n\"2 + 2 =,4\n3 + 3 =,6\n", {}),
+     "a.csv, row 2: unexpected end of data", "never closed?"),
+    (("a.csv", "question,answer\n" + "What is it?,4\n" * 9, {}), "ask the same question"),
+    (("a.jsonl", ALL, {"dataset_path": "https://huggingface.co/datasets/openai/gsm8k"}),
+     "is an address: give a data set of the Hub by dataset_name"),
     (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .tsv, .parquet file"),
     (("a.jsonl", ALL, {"dataset_path": "data/mien.jsonl"}), "there is no file or folder data/mien"),
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
@@ -234,6 +247,20 @@ REWARDS = [
     ("def mine(completions):\n    return [0.0]", "TRL needs"),
     (MINE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
 ]
+FIND = 'def find(text{}) -> str:\n    """Find it.\n\n    Args:\n        text: what\n    """\n\n\n'
+RESET = "class Game:\n    def reset(self, **row):\n        "
+# The code of data/mine.py, with the tool `find` or the environment `Game`.
+TOOLS = [
+    (FIND.format(""), "tool 'find': Argument text is missing a type hint", "A tool needs type"),
+    ("def find(text: str) -> str:\n    return text\n", "tool 'find': ", "it has no docstring!"),
+    (FIND.format(": str") + RESET + "pass\n\n    find = find\n",
+     "tool 'find': 2 have this name: rename all but one"),
+    ("class Game:\n    pass\n", "reset(**row) fails on the first row: AttributeError: 'Game' obj"),
+    ("class Game:\n    def reset(self, answer): pass\n",
+     "reset(**row) fails on the first row: TypeError", "It gets all columns: prompt, "),
+    (RESET + "raise KeyError('level')\n", "KeyError: 'level' (mine.py, line 3)"),
+    (RESET + "raise SystemExit\n", "reset(**row) fails on the first row: SystemExit"),
+]
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 )
@@ -251,11 +278,12 @@ MODELS = [
     ("no chat_template.jinja", "chat_template is not set"),
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},
      "its chat template leaves out the question of row 0", "'0 + 1 ='"),
-    ({"chat_template.jinja": NO_SYSTEM}, "no system role"),
+    ({"chat_template.jinja": NO_SYSTEM}, "no system role", 'leave that out by system_prompt: ""'),
     ({"tokenizer_config": {"eos_token": None}}, "its tokenizer has no eos_token"),
     ({"tokenizer_config": {"eos_token": "<end>"}}, "writes the token 261, '<end>'", "has 261"),
     ({"config": {"max_position_embeddings": 300}}, "its context has 300 tokens",
-     "max_completion_length is 256"),
+     "max_completion_length is 256: set it to at most"),
+    ({"config": {"max_position_embeddings": 9}}, " + 1 =", "is 256: shorten the prompt, or take"),
 ]
 # The name of a model that is not on this disk, while the Hub is offline.
 NAMES = [

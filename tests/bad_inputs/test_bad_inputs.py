@@ -156,7 +156,8 @@ def test_words_of_the_command_line(given, words, refusal):
 def test_the_environment(given, words, refusal, monkeypatch):
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert_refused(refusal(), words)
+    (problem,) = refusal()
+    assert_refused([problem], words)
 
 
 @table(
@@ -180,6 +181,15 @@ def test_rewards(given, words, refusal):
     write("data/mine.py", given)
     names = ["gsm8k_correctness", "data/mine.py:mine"]
     settings = {"reward_funcs": names, "reward_timeout_s": 1.0}
+    assert_refused(refusal(settings=settings), words)
+
+
+@table(cases.TOOLS)
+def test_tools(given, words, refusal):
+    write("data/mine.py", given)
+    file = Path("data/mine.py").resolve()  # what is loaded by a name is loaded once
+    settings = {"tools": [f"{file}:find"]} if "def find" in given else {}
+    settings |= {"environment_factory": f"{file}:Game"} if "class Game" in given else {}
     assert_refused(refusal(settings=settings), words)
 
 
@@ -212,6 +222,13 @@ def test_models(given, words, refusal, model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "model"
     shutil.copytree(model, folder)
     change_model(folder, given)
+    assert_refused(refusal(settings={"model_name_or_path": str(folder)}), words)
+
+
+def test_an_adapter_as_a_model(refusal, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapter")
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
+    words = ("it is an adapter (LoRA) of org/base, not a model", "give the merged folder")
     assert_refused(refusal(settings={"model_name_or_path": str(folder)}), words)
 
 

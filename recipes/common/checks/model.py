@@ -11,6 +11,7 @@ from typing import Any
 import transformers
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.utils import validate_repo_id
+from jinja2 import TemplateError
 from peft import inject_adapter_in_model
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -22,7 +23,9 @@ from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
+from recipes.common.utils.run_files import read_json
 
+ADAPTER = "adapter_config.json"
 MEASURED_ROWS = 200  # the prompts of the first 200 rows are tokenized
 
 
@@ -41,13 +44,20 @@ def check_model(args: Arguments, rows: list[dict]) -> None:
     folder = model_folder(name, model["model_revision"])
     if folder is None:
         return check_absent(name)
+    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
+        base = read_json(folder / ADAPTER, {}).get("base_model_name_or_path")
+        raise ValueError(
+            f"it is an adapter (LoRA) of {base}, not a model: merge it into that (merge_and_unload "
+            "and save_pretrained of PEFT), and give the merged folder."
+        )
     remote, template = bool(training["trust_remote_code"]), training["chat_template_path"]
     config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
     tokenizer = load_tokenizer(folder, None, remote, template)
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
     longest = check_prompts(tokenizer, config, training, rows)
-    if getattr(config, "quantization_config", None) is None:  # else packed, with other names
+    is_packed = getattr(config, "quantization_config", None) is not None  # with other names
+    if not is_packed and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
         args.notes += memory_note(built, training, model["dtype"], longest)
 
@@ -102,7 +112,7 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
         text, question = row.get("prompt") or "", ""
         if isinstance(text, list):
             question = text[-1]["content"]
-            text = tokenizer.apply_chat_template(text, tokenize=False, **kwargs)
+            text = write_prompt(tokenizer, text, kwargs)
         if isinstance(question, str) and "".join(question.split()) not in "".join(text.split()):
             raise ValueError(
                 f"its chat template leaves out the question of row {number}: {question[:80]!r} "
@@ -120,15 +130,31 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"its tokenizer writes the token {largest}, {known.decode([largest])!r}, and the model "
             f"has {size}: the tokenizer is of another model, or the model was not resized for it."
         )
-    longest, asked = max(map(len, ids), default=0), training["max_completion_length"] or 0
+    longest, row = max((len(tokens), number) for number, tokens in enumerate(ids or [[]]))
     room = getattr(config, "max_position_embeddings", None)
+    asked = training["max_completion_length"] or 0
     if isinstance(room, int) and longest + asked > room:
+        fitting = f"set it to at most {room - longest}, or " if longest < room else ""
         raise ValueError(
             f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has "
-            f"{longest}, and max_completion_length is {asked}: set it to at most "
-            f"{max(room - longest, 0)}, or shorten the prompts."
+            f"{longest} ({texts[row].strip()[-80:]!r} is its end), and max_completion_length is "
+            f"{asked}: {fitting}shorten the prompt, or take another model."
         )
     return longest
+
+
+def write_prompt(tokenizer: Any, messages: list[dict], kwargs: dict[str, Any]) -> str:
+    """The text that the chat template makes of a prompt; ValueError if it has no system role."""
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=False, **kwargs)
+    except TemplateError as error:
+        if messages[0]["role"] != "system":
+            raise
+        raise ValueError(
+            f"its chat template refuses the prompt: {error}. If it takes no system message, leave "
+            'that out by system_prompt: "" (recipes/math), or give another template by '
+            "chat_template_path."
+        ) from error
 
 
 def build_without_weights(

@@ -32,7 +32,7 @@ from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.callbacks import generation_period
 from recipes.common.training.engine import asked_engine, check_engine, world_size
-from recipes.common.training.tools import tools_of
+from recipes.common.training.tools import check_tools
 from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors
 from recipes.common.utils.screen import announce
@@ -87,6 +87,8 @@ def preflight(
         check_output_dir({**vars(args.recipe), **args.training, **args.model})
     with collect_errors(problems):
         result.rows = first_rows(train_rows)
+    with collect_errors(problems):
+        problems += check_tools(args.training, result.rows)
     held_out = eval_rows.to_list() if eval_rows else []
     validation = validation_rows.to_list() if validation_rows else []
     with collect_errors(problems):
@@ -129,8 +131,6 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
     if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
         training["num_generations_eval"] = training["num_generations_eval"] or 1
     model = config = None
-    with collect_errors(problems):
-        tools_of(training)
     with collect_errors(problems, "the model and LoRA settings"):
         model = ModelConfig(**args.model)
         get_peft_config(model)

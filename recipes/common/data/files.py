@@ -19,6 +19,7 @@ from pyarrow.parquet import ParquetFile
 from rewards.rows import lines_of, parse_line
 
 KINDS = [".jsonl", ".json", ".csv", ".tsv", ".parquet"]
+AMBIGUOUS = re.compile(r"-?(\d+,\d+|\d{1,3}(\.\d{3})+)")  # in a file of the German layout
 Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line of text)
 
 
@@ -27,6 +28,11 @@ def splits_of_path(path: Path, config: str | None = None) -> dict[str, Values]:
 
     `config` names a subfolder, where a folder in the Hub's layout has several configurations.
     """
+    if re.match("https?:", str(path)):
+        raise ValueError(
+            f"dataset_path: {path} is an address: give a data set of the Hub by dataset_name "
+            "(openai/gsm8k), or download the file."
+        )
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
     if config:
@@ -37,7 +43,7 @@ def splits_of_path(path: Path, config: str | None = None) -> dict[str, Values]:
         saved = load_from_disk(str(path))  # written by `save_to_disk`
         return values_by_split(str(path), saved if isinstance(saved, dict) else {"train": saved})
     splits = files_by_split(path) if path.is_dir() else {}
-    if path.is_file() and path.suffix in KINDS:
+    if path.is_file() and path.suffix.lower() in KINDS:
         splits = {"train": [path]}
     if not splits:
         raise ValueError(
@@ -78,7 +84,7 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
     found = DataFilesDict.from_patterns(patterns, str(folder), allowed_extensions=KINDS)
     splits = {str(split): [Path(file) for file in files] for split, files in found.items() if files}
     # Where a subfolder is named as a split, such as a run's evaluation, `datasets` reads it alone.
-    names = sorted(path.name for path in folder.iterdir() if path.suffix in KINDS)
+    names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in KINDS)
     own = [folder / name for name in names if name not in FILES_TO_IGNORE]
     if not {*own} <= {*chain.from_iterable(splits.values())}:
         return {file.stem: [file] for file in own}
@@ -94,17 +100,22 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
 
 def values_of(file: Path) -> Iterator[tuple[str, Any]]:
     """The rows of a file with their places; a JSON row is a line of text."""
-    if file.suffix in (".jsonl", ".json"):
+    if file.suffix.lower() in (".jsonl", ".json"):
         yield from json_values(file)
         return
+    number = 0
     try:
-        is_table = file.suffix != ".parquet"
+        is_table = file.suffix.lower() != ".parquet"
         rows = table_rows(file) if is_table else ParquetFile(file).read().to_pylist()
         for number, row in enumerate(rows, start=1):
             yield f"{file}, row {number}", row
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8: save it as CSV UTF-8 ({error.reason}).") from error
-    except (ValueError, OSError, csv.Error) as error:
+    except csv.Error as error:
+        raise ValueError(
+            f'{file}, row {number + 1}: {error}. Is a quote (") in it never closed?'
+        ) from error
+    except (ValueError, OSError) as error:
         raise ValueError(f"{file} cannot be read: {str(error).strip()}") from error
 
 
@@ -127,11 +138,12 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
                     f"line {rows.line_num} has more than the {len(rows.fieldnames)} values of the "
                     'first line; put a text with separators in quotes ("...").'
                 )
-            # Nobody can tell whether 24,5 is one number or two.
-            if separator == ";" and any(re.fullmatch(r"-?\d+,\d+", v or "") for v in row.values()):
+            # Nobody can tell whether 24,5 is one number or two, and 1.100 eleven hundred or 1.1.
+            if separator == ";" and any(AMBIGUOUS.fullmatch(v or "") for v in row.values()):
                 raise ValueError(
-                    f"line {rows.line_num} has a number with a comma: write a decimal point, and "
-                    "no mark of thousands."
+                    f"line {rows.line_num} has a number with a comma, or with three digits behind "
+                    "a point, which may mark thousands: write 24.5 and 1100 (or separate the "
+                    "columns by commas)."
                 )
             yield row
 

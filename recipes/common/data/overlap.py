@@ -50,25 +50,26 @@ def check_questions(train_rows: list[dict], eval_rows: list[dict], model: str | 
     ):
         leaked = [i for i, prompt in asked.items() if question_digest(prompt) in seen]
         if leaked:
+            first = question_of(asked[leaked[0]])[:80]
             problems.append(
                 f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows {where} (the "
-                f"first is row {leaked[0]}). Accuracy on them would measure memory: give "
-                "evaluation rows of their own."
+                f"first: {first!r}). Accuracy on them would measure memory: give evaluation rows "
+                "of their own."
             )
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
-        first: dict[str, int] = {}  # a question -> the number of its first row
+        places: dict[str, int] = {}  # a question -> the number of its first row
         conflicts, repeated = [], []
         for number, row in enumerate(rows):
-            if not question_of(row["prompt"]):
+            if not (question := question_of(row["prompt"])):
                 continue
             # Two MBPP tasks can have the same prompt and differ only in their tests.
             key = json.dumps([row["task"], row["prompt"], row.get("tests")], default=str)
-            earlier = first.setdefault(key, number)
+            earlier = places.setdefault(key, number)
             answers = rows[earlier].get("answer"), row.get("answer")
             if answers[0] != answers[1]:
-                conflicts.append(f"rows {earlier} and {number}: {answers[0]!r} and {answers[1]!r}")
+                conflicts.append(f"{question[:80]!r}: {answers[0]!r} and {answers[1]!r}")
             elif earlier != number and kind == "evaluation":
-                repeated.append(f"row {number} is row {earlier}")
+                repeated.append(f"{question[:80]!r}")
         if conflicts:
             problems.append(
                 f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier "

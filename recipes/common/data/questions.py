@@ -140,6 +140,11 @@ def load_questions(
             sides[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
         held_out, items = sides[True], sides[False]
     if args.num_eval_rows and not held_out:
+        if len({item["question"] for item in items}) == 1:
+            raise ValueError(
+                f"the {len(items)} rows of {source} ask the same question, "
+                f"{items[0]['question'][:80]!r}: set question_column to that of the questions."
+            )
         raise ValueError(
             f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by "
             "its question): give more rows, a folder with train and test files, or num_eval_rows: "

@@ -23,9 +23,10 @@ from trl import GRPOTrainer
 
 def world_size() -> int:
     """The number of processes that the launcher started for this run."""
-    number = os.environ.get("WORLD_SIZE", "1")
-    if not number.isdecimal():
-        raise ValueError(f"WORLD_SIZE is {number!r} in the environment, and no number: unset it.")
+    for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        number = os.environ.get(name, "1")
+        if not number.isdecimal():
+            raise ValueError(f"{name} is {number!r} in the environment, and no number: unset it.")
     return int(number)
 
 

@@ -7,12 +7,16 @@ chat template describes the tools from these.
 """
 
 import contextlib
+import copy
 import functools
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from transformers.utils import get_json_schema
 
 from recipes.common.training.completion import load_tokenizer
 from rewards.boundary import as_text, describe, starting
@@ -53,27 +57,64 @@ def takes_environments(reward: Reward) -> bool:
 def tools_of(training: dict[str, Any]) -> list[Callable]:
     """All functions that the model may call, methods of the environment included.
 
-    `training` has the settings `tools` and `environment_factory`, as in a YAML.
-
-    Raises:
-        ValueError: something cannot be loaded, or the environment cannot be made.
+    `training` has the settings `tools` and `environment_factory`, as in a YAML. Raises ValueError
+    if something cannot be loaded, or the environment cannot be made.
     """
     tools, spec = load_tools(training["tools"]), training["environment_factory"]
-    if spec is None:
-        return tools
+    return tools if spec is None else tools + methods_of(make_environment(spec))
+
+
+def make_environment(spec: str) -> Any:
+    """An environment of the class with this name; ValueError if it cannot be made."""
     factory = load_environment(spec)
     try:
         with starting(f"environment {spec!r}"):
-            environment = factory()
+            return factory()
     except Exception as error:
         raise ValueError(
             f"environment {spec!r} cannot be made: "
             f"{describe(error)}. It is called without arguments."
         ) from error
-    for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction):
-        if name not in NOT_TOOLS and not name.startswith("_"):
-            tools.append(getattr(environment, name))
-    return tools
+
+
+def methods_of(environment: Any) -> list[Callable]:
+    """The methods of an environment that are tools, as TRL finds them."""
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    names = [name for name, _ in members if name not in NOT_TOOLS and not name.startswith("_")]
+    return [getattr(environment, name) for name in names]
+
+
+def check_tools(training: dict[str, Any], rows: list[dict]) -> list[str]:
+    """Problems: a tool that no template can describe, two of one name, a `reset` that fails.
+
+    `training` is that of `tools_of`. An environment is reset to the first of `rows` as TRL does it,
+    with all columns. Raises ValueError as `tools_of` does.
+    """
+    tools, spec, problems = load_tools(training["tools"]), training["environment_factory"], []
+    environment = None if spec is None else make_environment(spec)
+    if environment is not None:
+        tools += methods_of(environment)
+    for name, count in Counter(tool.__name__ for tool in tools).items():
+        if count > 1:
+            problems.append(f"tool {name!r}: {count} have this name: rename all but one.")
+    for tool in tools:
+        try:
+            get_json_schema(tool)
+        except Exception as error:
+            problems.append(
+                f"tool {tool.__name__!r}: {error} A tool needs type hints, and a docstring that "
+                "describes each argument below Args:."
+            )
+    if environment is not None and rows:
+        try:
+            with starting(f"reset of {spec!r}"):
+                environment.reset(**copy.deepcopy(rows[0]))
+        except Exception as error:
+            problems.append(
+                f"environment {spec!r}: reset(**row) fails on the first row: {describe(error)}. "
+                f"It gets all columns: {', '.join(rows[0])}."
+            )
+    return problems
 
 
 # --- The chat template
