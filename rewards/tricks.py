@@ -197,7 +197,7 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
         parts["numbers"] = NUMBERS
     if row.get("tests"):
         parts |= parts_of_programs(row)
-    # The last place where the gold is a whole word, not a letter of a tag.
+    # The asked place: the last where the gold is a whole word, not a letter of a tag.
     places = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", right)) if gold else []
     if not places:
         return parts
