@@ -93,7 +93,6 @@ def contained(*key: Any) -> Iterator[None]:
 def starting(what: str) -> Iterator[None]:
     """`contained` for code that is no call of a reward; after 10 s print "Waiting for <what> ...".
 
-
     Example: `with starting("the import of mine.py"): import mine`
     """
     notice = threading.Timer(NOTICE_S, print, [f"Waiting for {what} ..."], {"flush": True})

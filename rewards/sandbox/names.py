@@ -41,7 +41,11 @@ def names_of(
 
 @functools.lru_cache(maxsize=4096)
 def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Names:
-    """`names_of`, kept for all programs of a task; `named` are the functions the task names."""
+    """`names_of`, kept for all programs of a task; `named` are the functions the task names.
+
+    A name that the tests use and do not bind is a module's (`math`, if it is not called), a
+    built-in, or the program's.
+    """
     uses = [_uses(text) for text in (setup, *tests)]
     bound = set(chain.from_iterable(use.bound for use in uses))
     called = set(chain.from_iterable(use.called for use in uses))
