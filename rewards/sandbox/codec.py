@@ -363,8 +363,8 @@ class Table:
         bases = [kind for kind in known if not any(kind in of.__mro__[1:] for of in known)]
         kind = built_in = bases[0]
         if text is not None or len(bases) > 1 or self._exception_type(names[0]) is None:
-            own = {} if text is None else {"__str__": lambda _: text}
-            kind = built_in = type(names[0][1], (*dict.fromkeys(bases),), own)
+            methods = {} if text is None else {"__str__": lambda _: text}
+            kind = built_in = type(names[0][1], (*dict.fromkeys(bases),), methods)
         while built_in.__module__ != "builtins":  # up to the nearest type of Python itself
             built_in = built_in.__base__
         arguments = values[: len(values) - len(attributes)]

@@ -131,8 +131,8 @@ def assemble(instructions: list[Instruction]) -> Filter:
     code = ctypes.create_string_buffer(packed, len(packed))
     header = struct.pack("HxxxxxxP", len(instructions), ctypes.addressof(code))
     # An instruction has 8 bytes, the last 4 for its operand.
-    own = [8 * place + 4 for place, line in enumerate(instructions) if line[3] == OWN]
-    return Filter(ctypes.create_string_buffer(header), code, own)
+    id_places = [8 * place + 4 for place, line in enumerate(instructions) if line[3] == OWN]
+    return Filter(ctypes.create_string_buffer(header), code, id_places)
 
 
 def install(template: Filter) -> None:

@@ -109,7 +109,7 @@ class Zygote:
         if not data:
             return False
         request = json.loads(data)
-        self.seconds, self.wall_s = request["seconds"], request["wall_s"]
+        self.seconds, self.wall_s = request["seconds"], request["wall_s"]  # the limits
         self.started_at = self.said_at = time.monotonic()
         self.exits: dict[str, int] = {}
         self.used_s = self.waited_s = 0.0  # of the children that have ended
@@ -121,9 +121,9 @@ class Zygote:
             links = socket.socketpair()
             with links[0], links[1]:
                 for (role, count), link in zip(request["roles"].items(), links, strict=False):
-                    own = descriptors[first : first + count]
-                    own.insert(checker.LINK, link.fileno())
-                    self.children[role] = self._fork(role, own)
+                    of_child = descriptors[first : first + count]
+                    of_child.insert(checker.LINK, link.fileno())
+                    self.children[role] = self._fork(role, of_child)
                     first += count
         except OSError as error:
             self._send({"failed": str(error)})
