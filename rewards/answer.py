@@ -80,14 +80,14 @@ class Stated(NamedTuple):
     """What a place of a text states: a number or, where it states no single number, None."""
 
     value: Fraction | None
-    end: int = 0
+    end: int = 0  # of the place in the text, where that matters
 
 
-def _read(number: re.Match) -> Fraction | None:
-    """The value of a match of `_NUMBER`: 18 for "18m", which is read as "18 m"."""
-    digits = number[0][: number.end("digits") - number.start()]
-    behind = f" {number['unit']}" if number["unit"] else (number["scale"] or "").strip()
-    return number_of(digits + behind)
+def _value_of_match(number: re.Match) -> Fraction | None:
+    """The value of a match of `_NUMBER`: 18 of "18m", read as "18 m", else m would be a factor."""
+    sign_and_digits = number[0][: number.end("digits") - number.start()]
+    unit_or_scale = f" {number['unit']}" if number["unit"] else (number["scale"] or "").strip()
+    return number_of(sign_and_digits + unit_or_scale)
 
 
 def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
@@ -96,6 +96,7 @@ def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
     `numbers` are the matches of `_NUMBER`. Example: 18 of "It is 18"; None of "17 or 18", "9 * 2",
     "twice 18" and "18 or more".
     """
+    # An operation may stand behind the number or behind the one before it: "9 * 2".
     if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
         return None
     start, end = numbers[i].span()
@@ -104,7 +105,7 @@ def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
     for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):
         if _LISTED.fullmatch(text, left.end(), right.start()):
             return None
-    return _read(numbers[i])
+    return _value_of_match(numbers[i])
 
 
 # --- A sentence
@@ -134,7 +135,7 @@ def stated(sentence: str) -> Fraction | None:
     text = _plain(sentence[-MAX_SENTENCE_CHARS:]).rstrip(" .!")
     if "=" in text:
         return _result(text.rpartition("=")[2])
-    result = re.split(r"[\s,](?:because|since)\b", text, maxsplit=1)[0]
+    result = re.split(r"[\s,](?:because|since)\b", text, maxsplit=1)[0]  # not its reason
     return _last_number(result if _DIGIT.search(result) else text)
 
 
@@ -148,17 +149,18 @@ def _plain(text: str) -> str:
 
 def _result(side: str) -> Fraction | None:
     """The value of the right side of an equation: 18 of " 18 eggs in 3 days", None of " 9 * 2"."""
-    side = side[_LEAD.match(side).end() :]
+    side = side[_LEAD.match(side).end() :]  # without an opening bracket or "x = "
     number = _NUMBER.match(side)
     if number:
-        return None if _OPERATION.match(side, number.end()) else _read(number)
+        return None if _OPERATION.match(side, number.end()) else _value_of_match(number)
     return _last_number(side)  # "= size 18"
 
 
 def _last_number(text: str) -> Fraction | None:
     """The last number of a sentence that is not a detail; if all are details, the last one.
 
-    Example: 18 of "She keeps 18 eggs in 3 days". Numbers that words deny are passed over.
+    Example: 18 of "She keeps 18 eggs in 3 days", where "in" makes 3 a detail. Numbers that words
+    deny ("not 17") are passed over.
     """
     numbers = list(_NUMBER.finditer(text))
     results = []  # the indices of the numbers that are not details
@@ -167,6 +169,7 @@ def _last_number(text: str) -> Fraction | None:
     for i, number in enumerate(numbers):
         before = text[max(end, number.start() - 60) : number.start()]
         end = number.end()
+        # Led by "in", or joined to a detail: both numbers of "in 3 or 4 days".
         is_led = _DETAIL.search(before) or (is_detail and _WITH.fullmatch(before))
         is_detail = is_led or number["ordinal"] or _COMPARES.match(text, end)
         if not is_detail:
@@ -195,7 +198,7 @@ def read_one_number(text: str) -> Fraction | None:
     if value is not None or len(text) > MAX_SENTENCE_CHARS:
         return value
     number = _NUMBER.fullmatch(_plain(text))
-    return _read(number) if number else None
+    return _value_of_match(number) if number else None
 
 
 # --- The last sentence
@@ -211,7 +214,7 @@ _LABEL = re.compile(
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, last first. A line break ends one; the label of a line is cut."""
+    """The sentences of a text, last first. A line break ends one; a label ("Step 1:") is cut."""
     for line in reversed(text.split("\n")):
         yield from reversed(_SENTENCE_END.split(line.rstrip()[_LABEL.match(line).end() :]))
 
@@ -255,9 +258,10 @@ _ASIDE = re.compile(
 
 
 def _last_stated(text: str) -> Stated | None:
-    """What the last sentence with a number states, questions and asides left out.
+    """What the last sentence with a number states; None for a text without such a sentence.
 
-    Its value is None where a denial comes later ("That is wrong."). None for a text without one.
+    Questions and asides ("Note that ...", "Check: ...") are left out. The value is None where a
+    later sentence denies it ("That is wrong.").
     """
     for part in _sentences(text):
         if end_of_denial(part) is not None:
@@ -312,7 +316,7 @@ def last_box(text: str) -> str | None:
 
 
 def _is_taken_back(text: str, place: Place) -> bool:
-    """Whether words deny the answer in a tag or a box, or state another number behind it."""
+    """Whether words deny the answer in a tag or box, or correct it: "... Actually, it is 20."."""
     answer = inside_of(text, place)
     if is_denied(text, place.start, place.end, answer):
         return True
@@ -343,7 +347,7 @@ def _after_marker(text: str) -> Stated | None:
             return Stated(None, marker.end())
         line = behind[:MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
         if marker[0] == "####" and _STEP.match(line):
-            continue
+            continue  # "#### 1. Count" is a heading
         line = _plain(_SENTENCE_END.split(line, maxsplit=1)[0])
         line = line[_LEAD.match(line).end() :]
         numbers = [*itertools.islice(_NUMBER.finditer(line), 2)]
@@ -354,7 +358,7 @@ def _after_marker(text: str) -> Stated | None:
         start, end = number.span() if number else (marker.end(), marker.end())
         if is_denied(text, start, end):
             return Stated(None, end)
-        is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
+        is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())  # "9 * 2 = 18"
         return Stated(stated(line) if is_sum else _value(line, numbers, 0), end)
     return None
 
@@ -393,7 +397,7 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
         marked.append(_enclosed(text, max(places, key=lambda place: place.inside_end)))
     if marked:
         last = max(marked, key=lambda place: place.end)
-        last = _corrected(text[last.end :]) or last
+        last = _corrected(text[last.end :]) or last  # "Actually, it is 20."
     else:
         last = _last_stated(text)
     return last.value if last else None

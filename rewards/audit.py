@@ -25,7 +25,7 @@ LIMIT_S = 300.0  # seconds for all tricks on a reward, as for one of its calls i
 
 
 class Attempt(NamedTuple):
-    """One trick on one row: its score, its limit, and the score of the row's reference answer."""
+    """A wrong answer on a row: its score, the highest allowed one, and that of a right answer."""
 
     trick: str
     completion: str
@@ -137,7 +137,7 @@ def try_tricks(
     per_task: int = 1,
     limit_s: float = LIMIT_S,
 ) -> Cheats:
-    """Score every trick on the first `per_task` rows of each task that the reward scores.
+    """Score every trick (a wrong answer) on the first `per_task` rows of each task of the reward.
 
     A reward model is not called. What the reward raises is in the result; what it has not scored
     after `limit_s` seconds in all has failed.
@@ -172,12 +172,12 @@ def try_on_row(
     """
     reward = cheats.reward
     # First and alone: if the reward runs programs here, the next one would end the process.
-    score_texts(reward, row, [texts.get(MARKS, "")], end)
+    score_texts(reward, row, [texts.get(MARKS, "")], end)  # this program sets `builtins.<MARK>`
     if vars(builtins).pop(MARK, False):
         cheats.runs_programs = True
         return
     of_right, *of_tricks = score_texts(reward, row, [right, *texts.values()], end)
-    is_graded = of_right != (None, None)
+    is_graded = of_right != (None, None)  # else its score is None: not applicable
     earned = of_right[0] or 0.0
     cheats.reference = earned if cheats.reference is None else min(earned, cheats.reference)
     for (trick, text), (amount, failure) in zip(texts.items(), of_tricks, strict=True):
@@ -212,7 +212,10 @@ def score_texts(
 
 
 def limit_of(reward: Reward, trick: str, reference: float) -> float:
-    """The highest allowed score of a trick on a row whose reference answer scores `reference`."""
+    """The highest allowed score of a trick on a row whose reference answer scores `reference`.
+
+    A format reward may pay a wrong answer in the asked format, and a step reward its right steps.
+    """
     if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
         return max(0.0, reference if reward.full is None else reward.full)
     return max(0.0, reference) if reward.kind == "step" else 0.0

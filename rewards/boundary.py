@@ -68,7 +68,7 @@ class ForeignExit(RuntimeError):
 
 @contextmanager
 def contained(*key: Any) -> Iterator[None]:
-    """Run foreign code inside the block: restore the process afterwards, and end a forked one.
+    """Run a user's code in the block; then restore the process, and end any that the code forked.
 
     Inside the block random numbers are seeded by `key`, so equal calls draw equal numbers.
 
@@ -91,7 +91,7 @@ def contained(*key: Any) -> Iterator[None]:
 
 @contextmanager
 def starting(what: str) -> Iterator[None]:
-    """Contain foreign code that is no call of a reward, such as an import; name what takes long.
+    """`contained` for code that is no call of a reward; after 10 s print "Waiting for <what> ...".
 
     Example: `with starting("the import of mine.py"): import mine`
     """
@@ -156,7 +156,7 @@ def exits_end() -> Iterator[None]:
             raise
         raise ForeignExit(describe(error)) from error
     finally:
-        if os.getpid() != process:
+        if os.getpid() != process:  # this is a process that the block has forked
             os._exit(0)
 
 
@@ -231,7 +231,7 @@ class Answer:
     metrics: list[tuple[str, float]] = field(default_factory=list)  # logged with log_metric
 
     def outcomes(self, reward: Reward) -> list[str | None]:
-        """The outcome that the reward logged for each completion (see `rows.log_rows`)."""
+        """What the reward logged as `outcome/<name>` for each completion, such as `error: ...`."""
         logged = self.columns.get(f"outcome/{reward.name}", [None] * len(self.scores))
         return [None if outcome is None else str(outcome) for outcome in logged]
 
@@ -254,25 +254,25 @@ async def ask(
 ) -> Answer:
     """Call a reward with copies of TRL's arguments; return its checked scores and what it logged.
 
-    `call` (default: the reward) is called instead, such as the reward with a time limit. Rewards
-    that are not async are contained here, and nothing is awaited. The caller contains async ones,
-    which may run together.
+    `call` (default: the reward) is called instead, such as the reward with a time limit. A reward
+    that is not async runs in a `contained` block here, without an await (see `at_once`). For async
+    ones, which may run together, the caller makes one such block.
 
     Raises whatever the reward raises, and ValueError if TRL could not use what it returned or
     logged.
     """
     completions, answer = arguments["completions"], Answer([])
-    own = {**arguments, "log_extra": answer.log_extra, "log_metric": answer.log_metric}
+    copies = {**arguments, "log_extra": answer.log_extra, "log_metric": answer.log_metric}
     for name, values in arguments.items():
         if isinstance(values, list) and name != "environments":  # these live on between the calls
-            own[name] = [copy.deepcopy(value) for value in values]
+            copies[name] = [copy.deepcopy(value) for value in values]
     if state := arguments.get("trainer_state"):
-        own["trainer_state"] = copy.copy(state)
-        own["trainer_state"].log_history = [dict(entry) for entry in state.log_history]
+        copies["trainer_state"] = copy.copy(state)
+        copies["trainer_state"].log_history = [dict(entry) for entry in state.log_history]
     # An async reward may run on another thread than its `contained` block: it ends here.
     step = getattr(state, "global_step", 0)
     with exits_end() if reward.is_async else contained(reward.name, step, completions):
-        returned = await answer_of(call or reward, **own)
+        returned = await answer_of(call or reward, **copies)
     try:
         answer.scores = read_scores(reward, returned, completions)
     except ValueError as error:
@@ -348,20 +348,20 @@ def score(
     for name in rows[0]:
         if name not in NOT_PASSED:
             arguments[name] = [row.get(name) for row in rows]
-    question = ask(reward, arguments)
+    asking = ask(reward, arguments)  # a coroutine, which runs below
     with time_limit(limit_s):
         if not reward.is_async:
-            answer = at_once(question)
+            answer = at_once(asking)
         else:
             with contained(reward.name, completions):
                 if loop is None:
-                    answer = asyncio.run(question)
+                    answer = asyncio.run(asking)
                 else:
-                    answer = asyncio.run_coroutine_threadsafe(question, loop).result()
+                    answer = asyncio.run_coroutine_threadsafe(asking, loop).result()
     scores = [total(steps) for steps in answer.scores] if reward.kind == "step" else answer.scores
     failures = []
     for outcome in answer.outcomes(reward):
-        label, _, failure = (outcome or "").partition(": ")
+        label, _, failure = (outcome or "").partition(": ")  # "wrong: ValueError: ..."
         failures.append(failure if label in ("error", "wrong") else None)
     return scores, failures
 

@@ -77,7 +77,8 @@ def _opening(line: str) -> _Fence | None:
 def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
     """Return the code before the closing fence of a line; None if the line closes nothing.
 
-    `lines` are those of the block so far.
+    `lines` are those of the block so far. A fence four or more columns right of the first of them
+    is part of the code (a docstring).
     """
     bare, mark = line.strip(), fence.mark
     if bare.startswith(mark):
@@ -153,29 +154,29 @@ def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
     """
     program, length = blocks[chosen].code, sum(len(block.code) for block in blocks)
     is_short = length <= MOST_CHARACTERS and len(blocks) <= MOST_BLOCKS
-    names_of_program = _names(program) if is_short else None
+    names_of_program = _global_names(program) if is_short else None
     if names_of_program is None:
         return program
     bound, used = names_of_program
     lacking = used | set(names) - bound
-    others = {}
+    others = {}  # number of a block -> the names that it binds, and those it only uses
     for number, block in enumerate(blocks):
         is_code = block.complete and block.language in (*PYTHON, "")
-        if number != chosen and is_code and (names_of_block := _names(block.code)):
+        if number != chosen and is_code and (names_of_block := _global_names(block.code)):
             others[number] = names_of_block
     joined = []
     while definers := [number for number, (binds, _) in others.items() if binds & lacking]:
-        joined.append(definers[-1])
+        joined.append(definers[-1])  # the last definition wins, as in Python
         also_bound, also_used = others.pop(definers[-1])
         bound |= also_bound
         lacking = (lacking | also_used) - bound
     return join_sources([*(blocks[number].code for number in sorted(joined)), program])
 
 
-def _names(code: str) -> tuple[set[str], set[str]] | None:
+def _global_names(code: str) -> tuple[set[str], set[str]] | None:
     r"""Return the global names that a program binds, and those it only uses; None if not Python.
 
-    Example: `_names("import math\ndef f(x): return math.pi * g(x)") == ({"math", "f"}, {"g"})`
+    Example: `_global_names("import math\ndef f(): return math.pi * g()") == ({"math", "f"}, {"g"})`
     """
     try:
         top = symtable.symtable(code, "program", "exec")

@@ -194,7 +194,8 @@ class CodeTests:
         except SandboxError as error:
             raise ValueError(str(error)) from error
         workers = self.sandbox().workers
-        longest = -(-completions // workers) * WALL * self.timeout_s
+        rounds = -(-completions // workers)  # rounded up
+        longest = rounds * WALL * self.timeout_s  # seconds of wall time
         line = self.sandbox().describe()
         if longest >= limit_s:
             line += (

@@ -197,9 +197,9 @@ def place_of(reward: Callable) -> str:
 
 
 def at_once(coroutine: Coroutine) -> Any:
-    """Run a coroutine that never suspends, and return its result.
+    """Run a coroutine that never waits for anything, without an event loop; return its result.
 
-    So functions that are written once, as `async def`, serve plain rewards too.
+    So one `async def` function serves async rewards, which await something, and plain ones.
     """
     try:
         coroutine.send(None)
@@ -235,8 +235,9 @@ async def score_own_rows(
 ) -> list[float | None]:
     """Call a reward with the rows of its tasks; return its scores in the order of all rows.
 
-    All other rows get None, in the scores and in the logged columns. Raises ValueError if the
-    number of returned or logged values is not the number of those rows.
+    `arguments` are those of TRL's call, with the column `task`. All other rows get None, in the
+    scores and in the logged columns. Raises ValueError if the number of returned or logged values
+    is not the number of those rows.
     """
     own_rows = [place for place, task in enumerate(arguments["task"]) if task in tasks]
 

@@ -96,11 +96,11 @@ class Gsm8kCorrectness:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        parsed = read_each(self._read, [completion_text(completion) for completion in completions])
+        parsed = read_each(self._read_answer, [completion_text(one) for one in completions])
         log_answers(self.__name__, answer, parsed, log_extra)
         return score_rows(self.__name__, self.score, parsed, answer, log_extra=log_extra)
 
-    def _read(self, text: str) -> str | Fraction | None:
+    def _read_answer(self, text: str) -> str | Fraction | None:
         """The text of the answer tag, or with `lenient` the number that the text offers."""
         if self.lenient:
             return final_answer(text, self.thoughts)

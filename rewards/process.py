@@ -68,21 +68,21 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
     for chain in _chains(text, start, end):
         for left_tokens, right_tokens in itertools.pairwise(chain):
             if sum(bool(token["number"]) for token in left_tokens) < 2:
-                continue  # no operation
+                continue  # a number alone, without an operation
             tried += 1
             if tried > MAX_EQUATIONS:
                 return
-            left, right = _side(left_tokens), _side(right_tokens)
+            left, right = _read_side(left_tokens), _read_side(right_tokens)
             if left is not None and right is not None:
                 yield left, right
 
 
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
-    """Yield chains of sides (tokens between equal signs); a word or a stop sign ends a chain.
+    """Yield chains of sides, such as those of "1 + 1 = 3 - 1 = 2"; a side is a list of tokens.
 
-    The word starts the next chain, since it may belong to the expression: in "5 apples + 3 = 8" the
-    side "apples + 3" cannot be read. In "in all 5 + 3 = 8" the side is "5 + 3". A line without an
-    equal sign is skipped.
+    A word or a stop sign ends a chain. The word starts the next chain, since it may belong to the
+    expression: in "5 apples + 3 = 8" the side "apples + 3" cannot be read. In "in all 5 + 3 = 8"
+    the side is "5 + 3". A line without an equal sign is skipped.
     """
     while start < end:
         newline = text.find("\n", start, end)
@@ -94,7 +94,7 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
             if token["bold"]:
                 continue
             if token["word"] or token[0] in BINDING:
-                # A number right before a binding word belongs to it.
+                # A number right before a binding word belongs to it: 10 in "= 10 percent".
                 is_binding = token[0] in BINDING or _SCALE.fullmatch(token[0])
                 yield chain[:-1] if is_binding else chain
                 chain = [[token]]
@@ -103,14 +103,14 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
                 chain = [[]]
             elif token["equals"]:
                 chain.append([])
-            elif len(chain) == 1 and len(chain[0]) == 1 and _leads(chain[0][0], token):
+            elif len(chain) == 1 and len(chain[0]) == 1 and _is_before_side(chain[0][0], token):
                 chain = [[token]]
             else:
                 chain[-1].append(token)
         yield chain
 
 
-def _leads(first: re.Match, second: re.Match) -> bool:
+def _is_before_side(first: re.Match, second: re.Match) -> bool:
     """Whether the first token of a side is no part of it: a word or the dash of a bullet.
 
     Example: "all" in "all 5 + 3", but not in "all - 5", nor the minus in "-5 + 3".
@@ -121,7 +121,7 @@ def _leads(first: re.Match, second: re.Match) -> bool:
     return first[0] in "-*" and second.start() > first.end()
 
 
-def _side(tokens: list[re.Match]) -> Side | None:
+def _read_side(tokens: list[re.Match]) -> Side | None:
     """Read a side made of numbers, + - * / and parentheses; None for anything else.
 
     Example: the side of "2 * (3 + 4)" has the value 14 and the numbers 2, 3, 4; 2(3) is None.
@@ -210,7 +210,11 @@ class EquationSteps:
         return [self.steps(*row) for row in zip(questions, texts, strict=True)]
 
     def steps(self, question: str, text: str) -> Steps:
-        """Return the steps of one completion, in the order of the text."""
+        """Return the steps (end, reward) of one completion, in the order of the text.
+
+        A number of the question may be used as often as it stands there, times `uses`; the result
+        of an equation that earns, once. A right equation that does not earn is no step.
+        """
         place = find_tag(text, "reasoning")
         part = (place.inside, place.inside_end) if place else (0, len(text))
         steps, unused = [], numbers_in(question)

@@ -48,13 +48,13 @@ def _checked_row(entry: str) -> tuple[dict, ProceduralDataset]:
     """Return the row of an entry and its verifier; ValueError if it accepts a wrong answer."""
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
-    own = str(row["answer"]).strip()
+    gold = str(row["answer"]).strip()
     for text in EMPTY_WORDS:
-        is_own = own == text or (text == "0" and number_of(own) == 0)
-        if not is_own and _accepts(verifier, text, row):
+        is_right = gold == text or (text == "0" and number_of(gold) == 0)
+        if not is_right and _accepts(verifier, text, row):
             raise ValueError(
                 f"the verifier of reasoning-gym's {row['dataset']!r} accepts {text!r} where the "
-                f"answer is {own[:40]!r}: it pays for wrong answers. Use another data set."
+                f"answer is {gold[:40]!r}: it pays for wrong answers. Use another data set."
             )
     return row, verifier
 

@@ -123,6 +123,8 @@ def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
 def read_jsonl(file: Path, accept: Callable[[Any], T]) -> list[T]:
     """Read a JSON Lines file (UTF-8, with or without BOM); return `accept(object)` of every line.
 
+    `accept` checks or converts one value, and raises ValueError for a bad one.
+
     Raises:
         ValueError: the file is missing or empty, a line is not JSON, or `accept` raised ValueError.
             The message names the file and the line.
@@ -153,7 +155,7 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
             f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8."
         ) from error
     if text.lstrip().startswith("["):
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError, RecursionError):  # no JSON list: read by lines
             items = enumerate(json.loads(text), start=1)
             return ((f"{file}, item {number}", json.dumps(item)) for number, item in items)
     lines = enumerate(text.split("\n"), start=1)  # splitlines would cut at U+2028 in a string
@@ -218,7 +220,10 @@ def shown(problems: list[Problem]) -> str:
 
 
 def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
-    """Return an `accept` that checks an object: every key is there, of its type, and not empty."""
+    """Return an `accept` for `read_jsonl`: an object must have each key, of its type, not empty.
+
+    Example: `with_keys({"answer": (str,)})({"answer": "4"}) == {"answer": "4"}`
+    """
     words = {str: "text", list: "a list", int: "a number"}
 
     def accept(item: Any) -> dict[str, Any]:

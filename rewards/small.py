@@ -139,7 +139,7 @@ class Majority:
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         groups = [json.dumps(prompt) for prompt in prompts]
-        answers = read_each(_offered, [completion_text(completion) for completion in completions])
+        answers = read_each(_final_answer_text, [completion_text(one) for one in completions])
         pairs = list(zip(groups, answers, strict=True))
         counts = Counter(pair for pair in _of_all_ranks(pairs) if pair[1] is not None)
         most = Counter()  # group -> the count of its most common answer
@@ -148,16 +148,16 @@ class Majority:
         return [float(0 < counts[pair] == most[pair[0]]) for pair in pairs]
 
 
-def _offered(text: str) -> str | None:
+def _final_answer_text(text: str) -> str | None:
     """The final answer as text: the value of a number, else the text in the tag or the box."""
     number, answer = final_answer(text), answer_part(text)
     return (last_tag(answer) or last_box(answer)) if number is None else str(number)
 
 
 def _of_all_ranks(pairs: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-    """Gather the (group, answer) pairs of all ranks, since a group may be spread over ranks.
+    """Gather the (group, answer) pairs of all processes: a group may be spread over several.
 
-    This needs every rank to call the reward for each batch, which TRL does.
+    This needs every process to call the reward for each batch, which TRL does.
     """
     import torch.distributed as dist
 

@@ -243,12 +243,15 @@ def is_denied(text: str, start: int, end: int, answer: str | None = None) -> boo
     if re.match(r"\W{0,3}\?", text[end : end + 4]):  # "18?"
         return True
     value = number_of(text[start:end] if answer is None else answer)
+    # What stands behind the answer starts with a clause about it: "5" and " is wrong."
     subject = "it" if value is None else str(value)
     return end_of_denial(f"{subject} {text[end : end + _MAX_BEHIND]}", value) is not None
 
 
 def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
     """Where the last verdict on an answer of this value ends, if it denies the answer; else None.
+
+    A verdict is a clause that calls the answer right or wrong, and says nothing else.
 
     Example: `end_of_denial("That is not right.") == 17`; `end_of_denial("It is not far.") is None`
     """
@@ -266,7 +269,10 @@ def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
 
 
 def _verdict(clause: str, value: Fraction | None) -> bool | None:
-    """Whether a clause says that the answer, of this value, is right; None if it is no verdict.
+    """Whether a clause says that the answer, of this value, is right; None if it says neither.
+
+    An odd number of denials means wrong, so "not wrong" is right. A clause without right or wrong
+    counts if it names the answer twice: "it is not 18".
 
     Example: False of "that is wrong"; None of "17 is wrong" for the value 18.
     """

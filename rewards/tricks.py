@@ -184,6 +184,7 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
     near = near_numbers(gold)
     wrong = {key_of(text): text for text in map(gold_of, others) if text}
     wrong.pop(key_of(gold), None)
+    # Wrong answers: those of two other rows, else one that is near the gold.
     guesses = [*wrong.values()][:2] or [near.get("plus_one") or near.get("last_digit") or "..."]
     turns = [prompt] if isinstance(prompt, str) else [[message] for message in prompt]
     tagged = f"<reasoning>r</reasoning><answer>{guesses[0]}</answer>"
@@ -197,7 +198,7 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
         parts["numbers"] = NUMBERS
     if row.get("tests"):
         parts |= parts_of_programs(row)
-    # The last place where the gold is a whole word, not a letter of a tag.
+    # The asked place: the last where the gold is a whole word, not a letter of a tag.
     places = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", right)) if gold else []
     if not places:
         return parts

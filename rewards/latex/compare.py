@@ -21,16 +21,16 @@ def compare(gold: Answer, answer: Answer) -> bool:
     """Whether `answer` equals `gold`, by stricter rules than other checkers have.
 
     Brackets and the order of a bare list count. A set is not a tuple. Two units must agree. One
-    value is not a list of one value. An equation is not its right side.
+    value is not a list of one value. `x = 5` equals 5, but the equation `x + y = 5` does not.
     """
     kinds = {gold.kind, answer.kind}
     if "bad" in kinds:
         return False
-    if kinds == {"named"} and gold.label == answer.label:
+    if kinds == {"named"} and gold.label == answer.label:  # x = 5, x = 5.0
         return compare(gold.items[0], answer.items[0])
     if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
         return False  # 3x + 1 = 7 does not answer x = 2
-    if kinds <= {"named", "equation"}:  # one residual is a multiple of the other
+    if kinds <= {"named", "equation"}:  # left minus right of one is a multiple of the other's
         left, right = _residual(gold), _residual(answer)
         if left is None or right is None:
             return gold.source == answer.source
@@ -46,17 +46,17 @@ def compare(gold: Answer, answer: Answer) -> bool:
     if kinds == {"quantity"}:
         return _same_quantity(gold, answer)
     if gold.kind == "quantity":
-        return _is_spelling(answer.source, gold)
+        return _is_spelling(answer.source, gold)  # 2:3 for 2/3
     if answer.kind == "quantity":
         return _is_spelling(gold.source, answer)
-    if kinds & {"text", "opaque"}:
+    if kinds & {"text", "opaque"}:  # words, or mathematics that is not understood
         return gold.source == answer.source
     return _same_items(gold, answer)
 
 
 def problem_of(gold: Answer) -> str | None:
-    """Why no answer can equal the gold, as the parser says it (else ""); None where one can."""
-    if gold.kind in ("bad", "opaque"):
+    """Why no answer can equal the gold: the parser's words, or "" without any; None if one can."""
+    if gold.kind in ("bad", "opaque"):  # no answer, or not understood
         return gold.label
     if gold.kind == "quantity":
         return None if has_value(gold.tree) else ""
@@ -65,10 +65,10 @@ def problem_of(gold: Answer) -> str | None:
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
-    """Whether two groups, sets, lists, unions or matrices have the same items."""
+    """Whether two groups in brackets, sets, lists, unions or matrices have the same items."""
     if {gold.kind, answer.kind} == {"matrix", "group"}:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
-    if [gold.label, answer.label].count("names") == 1:  # (1, 2) equals y = 2, x = 1
+    if [gold.label, answer.label].count("names") == 1:  # y = 2, x = 1 is sorted: it equals (1, 2)
         gold, answer = _by_name(gold), _by_name(answer)
     kinds, labels = {gold.kind, answer.kind}, {gold.label, answer.label}
     is_comparable = len(kinds) == 1 or kinds in ({"list", "group"}, {"list", "set"})
@@ -79,7 +79,7 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
         return (len(labels) == 1 or is_tuple) and _in_order(gold, answer)
     if "any" not in labels and "set" not in kinds and labels != {"names"}:
         return _in_order(gold, answer)
-    rest = list(answer.items)
+    rest = list(answer.items)  # else in any order: each item of the gold takes an equal one away
     for item in gold.items:
         place = next((i for i, other in enumerate(rest) if compare(item, other)), None)
         if place is None:
@@ -120,7 +120,7 @@ def _same_quantity(gold: Answer, answer: Answer) -> bool:
         factor = conversion(answer.unit, gold.unit)
         return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree))
     if gold.tree in _CHOICES and answer.tree == ("letter", gold.tree[1].lower()):
-        return True
+        return True  # the letter of a choice, in lower case
     same = same_value(gold.tree, answer.tree)
     return same or _is_rounded(gold, answer) or _is_rounded(answer, gold)
 
@@ -134,14 +134,14 @@ def _same_percent(gold: Answer, answer: Answer) -> bool:
     if same_value(("/", percent.tree, rational(100)), plain.tree):
         return True
     is_number = re.fullmatch(r"[-+]?\s*\d+(?:\.\d+)?", plain.source) is not None
-    is_large = abs(constant(percent.tree) or 0) >= 1
+    is_large = abs(constant(percent.tree) or 0) >= 1  # 0.35 can mean 35%
     return is_number and is_large and same_value(gold.tree, answer.tree)
 
 
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
     """Whether `decimal` is `other`, which is not a decimal, rounded to at least six places.
 
-    A decimal below 0.001 does not count.
+    A decimal below 0.001 does not count: six places show too few of its digits.
     """
     if (decimal.places or 0) < ROUNDED_PLACES or other.places is not None:
         return False
@@ -163,7 +163,7 @@ def _is_spelling(text: str, value: Answer) -> bool:
 
 
 def _same_relation(gold: Answer, answer: Answer) -> bool:
-    """Whether two relations mean the same. `2x < 10` does not answer `x < 5`: it is not solved."""
+    """Whether two inequalities are the same; but `2x < 10`, not solved, does not answer `x < 5`."""
     if gold.kind != answer.kind or gold.label != answer.label:  # the label has the signs
         return False
     if len(gold.items) != len(answer.items):
@@ -179,7 +179,7 @@ def _same_relation(gold: Answer, answer: Answer) -> bool:
 
 def _residual(answer: Answer) -> Tree | None:
     """The left side minus the right side; None unless there are two sides, both expressions."""
-    sides = answer.items[::-1] if answer.kind == "named" else answer.items
+    sides = answer.items[::-1] if answer.kind == "named" else answer.items  # 5, x of x = 5
     if len(sides) != 2 or any(side.kind != "quantity" for side in sides):
         return None
     return ("+", sides[0].tree, minus(sides[1].tree))
@@ -189,7 +189,7 @@ def _is_solved(relation: Answer) -> bool:
     """Whether one side is `x` or `-x` and another a constant: `x < 5`, not `2x < 10`."""
     sides = []
     for side in relation.items:
-        is_negative = (side.tree or ())[:2] == ("*", rational(-1))
+        is_negative = (side.tree or ())[:2] == ("*", rational(-1))  # -x is the tree of -1 * x
         sides.append(side._replace(tree=side.tree[2]) if is_negative else side)
     return any(map(_is_unknown, sides)) and any(map(is_constant, sides))
 

@@ -71,6 +71,7 @@ _CURRENCY = re.compile(r"(-?)\s*(?:\\\$|[$€£¥])\s*(.+)|(.+?)\s*(?:\\\$|[$€
 def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     """Split a text into its value, its unit (or "") and the scale of a word like million (else 1).
 
+    `in_prose` says that the text has no LaTeX, where `5 m` is a length and not 5 times m.
     Example: of `5 square km` ("5", "km^2", 1), of `$2 million` ("2", "$", 1000000)
     """
     if currency := _CURRENCY.fullmatch(text):
@@ -92,7 +93,7 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     scale, power = SCALES.get(words[0].removesuffix("s"), 1), match["power"]
     for size in _SIZES.keys() & words:
         power = _SIZES[size]
-    units, words = [], name.replace("/", " per ").split()
+    units, words = [], name.replace("/", " per ").split()  # "miles/h" as "miles per h"
     for word in words[1:] if scale > 1 else words:
         singular = word if word in _SPELLINGS else word.removesuffix("s")  # "s" is seconds
         if word not in _SIZES:
@@ -120,7 +121,7 @@ def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
 
 
 def conversion(unit: str, other: str) -> Fraction | None:
-    """The number of `other` in one `unit`; None where no conversion is known."""
+    """The number of `other` in one `unit`, 100 of cm in m; None where no conversion is known."""
     for measures in _MEASURES:
         if unit in measures and other in measures:
             return Fraction(measures[unit]) / measures[other]
@@ -169,10 +170,9 @@ def number_of(text: str) -> Fraction | None:
 
 
 def read_quantity(text: str, in_prose: bool = False) -> Answer:
-    """Read a tidy text as an expression and its unit.
+    """Read an expression and its unit from a text out of `tidy`; may raise `Unreadable`.
 
-    Raises:
-        Unreadable: the text is not an expression.
+    `in_prose` says that the text has no LaTeX, where `5 m` is a length and not 5 times m.
     """
     source, unit, scale = _split_unit(without_separators(text), in_prose)
     if re.search(r"(?<![A-Za-z\\{_])[A-Za-z]{4}", source):  # not a product of letters

@@ -105,7 +105,7 @@ def _without_delimiters(text: str) -> str:
         inside = text.rstrip(".,;: ")
         if len(inside) >= len(start + end) and inside.startswith(start) and inside.endswith(end):
             inside = inside[len(start) : len(inside) - len(end)].strip()
-            text = text if start in inside else inside
+            text = text if start in inside else inside  # `$a$ and $b$` stays as it is
     ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is not a full stop
     return text[: ends.start()].strip() if ends else text
 
@@ -190,7 +190,7 @@ class _Parser:
         r"""Factors joined by `*`, `/`, `\\bmod`, or nothing (`2x`); `a/bx` is `Unreadable`."""
         tree, sign = self.signed(), "*"
         while self.next not in _NO_FACTOR or self.next in _PRODUCTS:
-            if self.next in _PRODUCTS:
+            if self.next in _PRODUCTS:  # a sign stands between the factors
                 sign = self.take()
                 tree = (_PRODUCTS[sign], tree, self.signed())
             elif sign == "/":
@@ -200,10 +200,10 @@ class _Parser:
         return tree
 
     def adjacent(self, left: Tree) -> Tree:
-        r"""`left` with the next factor: `2x` is a product, `2\frac{1}{3}` a number, `1 8` bad."""
+        r"""`left` with the next factor: `2x` a product, `2\frac{1}{3}` a number, `1 8` an error."""
         last = left[2] if left[0] == "*" else left
         ends_in_power = last[0] == "^" and last[1][0] == "number"
-        if re.match(r"[.\d]", self.next) and not ends_in_power:
+        if re.match(r"[.\d]", self.next) and not ends_in_power:  # but 2^3 3^2 is a product
             raise Unreadable("a number behind a factor: write a multiplication sign")
         may_be_mixed = self.next == r"\frac" and left[0] == "number"
         right = self.power()

@@ -58,7 +58,7 @@ def read_answer(text: str) -> Answer:
     text = _INTERVAL.sub(
         lambda match: match[1].replace("]", "(") + match[2] + match[3].replace("[", ")"), tidy(text)
     )
-    return _read(text, 0)
+    return _read_tidy(text, 0)
 
 
 def is_constant(answer: Answer) -> bool:
@@ -66,8 +66,8 @@ def is_constant(answer: Answer) -> bool:
     return answer.kind == "quantity" and constant(answer.tree) is not None
 
 
-def _read(text: str, depth: int) -> Answer:
-    """Read a tidy text by the first reader that knows its form; `depth` counts nested answers."""
+def _read_tidy(text: str, depth: int) -> Answer:
+    """Read a text from `tidy` by the first reader that knows its form, at this depth of nesting."""
     text = text.strip()
     braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
     if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
@@ -105,30 +105,30 @@ def _text(text: str) -> Answer:
     words = re.sub(r"\\text|[{}()^]", "", text)
     words = re.sub(r"^\s*(?:an?|the)\s", "", words, flags=re.IGNORECASE)
     words = re.sub(r"\s*([:,])\s*|\s+", r"\1 ", words).strip(" .,").casefold()
-    return Answer("text", re.sub(r"\b([ap])\. ?m\b", r"\1m", words))
+    return Answer("text", re.sub(r"\b([ap])\. ?m\b", r"\1m", words))  # p.m. as pm
 
 
 def _read_relation(text: str, depth: int) -> Answer | None:
     """`x = 5` is a named value, `2x + y = 5` an equation, `x < 5` a relation."""
     if member := _MEMBER.fullmatch(text):
-        return Answer("named", text, (_read(member[2], depth),), label=member[1])
+        return Answer("named", text, (_read_tidy(member[2], depth),), label=member[1])
     exact, _, about = text.partition(r"\approx")
     if about:  # 1/3 \approx 0.33 is read as 1/3, and x \approx 0.33 as x = 0.33
         is_value = exact.strip() and not _NAME.fullmatch(exact)
-        is_value = is_value or is_constant(_read(exact, depth))
-        return _read(exact if is_value else f"{exact}={about}", depth)
+        is_value = is_value or is_constant(_read_tidy(exact, depth))
+        return _read_tidy(exact if is_value else f"{exact}={about}", depth)
     parts = _split(text, _RELATION)
     sides, signs = parts[::2], parts[1::2]
     if not signs:
         return None
     several = [len(_split(side, _SEPARATOR)) > 1 for side in sides]
     if any(several[:-1]) or (several[-1] and set(signs) != {"="}):
-        return None
+        return None  # a list of relations: x < 1, x > 3; but x = 1, 2 is one
     if set(signs) == {"="}:
         return _read_equation(text, sides, depth)
     if set(signs) <= _FLIPPED.keys():
         sides, signs = sides[::-1], [_FLIPPED[sign] for sign in signs[::-1]]
-    items = tuple(_read(side, depth) for side in sides)
+    items = tuple(_read_tidy(side, depth) for side in sides)
     return Answer("relation", text, items, label=" ".join(signs))
 
 
@@ -136,10 +136,10 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     """What `=` joins: a named value (`x = 5`), a value (`3 + 4 = 7` is 7) or an equation."""
     first, last = sides[0].strip(), sides[-1].strip()
     if not first:
-        return _read(last, depth)
+        return _read_tidy(last, depth)
     if _NAME.fullmatch(last) and not _NAME.fullmatch(first):  # 5 = x
         first, sides = last, sides[::-1]
-    items = tuple(_read(side, depth) for side in sides)
+    items = tuple(_read_tidy(side, depth) for side in sides)
     value, constants = items[-1], [item for item in items if is_constant(item)]
     if value in constants and not all(same_value(item.tree, value.tree) for item in constants):
         return Answer("bad", text)  # a false equation, 3 + 4 = 8
@@ -150,7 +150,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
         return Answer("list", text, named, label="names")
     if _NAME.fullmatch(first):
         name = re.sub(r"\\text|[\s{}]", "", first)
-        return Answer("named", text, (value, _read(first, depth)), label=name)
+        return Answer("named", text, (value, _read_tidy(first, depth)), label=name)
     if len(constants) >= max(2, len(items) - 1) and value in constants:
         return value  # 3 + 4 = 7, a + b = 3 + 4 = 7
     return Answer("equation", text, items)
@@ -165,8 +165,8 @@ def _read_list(text: str, depth: int) -> Answer | None:
     texts = [part for part in parts[::2] if part.strip()]  # an empty part: "1, 2, and 3"
     if len(texts) < 2:
         return Answer("bad", text)
-    items = [_read(part, depth) for part in texts]
-    if words == ["and"] and items[0].kind == items[1].kind == "relation":
+    items = [_read_tidy(part, depth) for part in texts]
+    if words == ["and"] and items[0].kind == items[1].kind == "relation":  # 1 < x and x < 5
         return _chain(text, *items) or _chain(text, *items[::-1]) or Answer("list", text, (*items,))
     names = {item.label for item in items if item.kind == "named"}
     order = "names" if len(names) == len(items) else ""
@@ -196,7 +196,7 @@ def _read_pair(text: str, depth: int) -> Answer | None:
     r"""`a \pm b` as a set of two values; None without `\pm`."""
     if len(_PLUS_MINUS.findall(text)) != 1:
         return None
-    values = tuple(_read(_PLUS_MINUS.sub(sign, text), depth) for sign in "+-")
+    values = tuple(_read_tidy(_PLUS_MINUS.sub(sign, text), depth) for sign in "+-")
     return Answer("set", text, values, label="pm")
 
 
@@ -205,9 +205,9 @@ def _read_reals(text: str, depth: int) -> Answer | None:
     match = _REALS.fullmatch(text)
     if match is None:
         return None
-    excluded = _read(r"\{" + match[1] + r"\}", depth).items if match[1] else ()
+    excluded = _read_tidy(r"\{" + match[1] + r"\}", depth).items if match[1] else ()
     if not all(map(is_constant, excluded)):
-        return Answer("opaque", text)
+        return Answer("opaque", text)  # mathematics that is not understood
     points = sorted(excluded, key=lambda item: constant(item.tree).real)
     pairs = itertools.pairwise([MINUS_INFINITY, *points, INFINITY])
     intervals = tuple(Answer("group", text, pair, label="()") for pair in pairs)
@@ -217,12 +217,12 @@ def _read_reals(text: str, depth: int) -> Answer | None:
 
 
 def _read_union(text: str, depth: int) -> Answer | None:
-    r"""Intervals or sets joined by `\cup`; None without one."""
+    r"""Intervals or sets (`{1, 3}` counts as `\{1, 3\}`) joined by `\cup`; None without one."""
     parts = _split(text, r"\\cup(?![A-Za-z])")
     if len(parts) == 1:
         return None
     texts = [re.sub(r"^\s*\{(.*)\}\s*$", r"\\{\1\\}", part) for part in parts[::2]]
-    items = [_read(part, depth) for part in texts]
+    items = [_read_tidy(part, depth) for part in texts]
     if all(item.kind == "set" for item in items):  # {1, 3} and {2, 3} make {1, 2, 3}
         elements = {}
         for element in itertools.chain.from_iterable(item.items for item in items):
@@ -240,15 +240,15 @@ def _read_group(text: str, depth: int) -> Answer | None:
     # In (a)(b) the first bracket is not closed by the last.
     if not is_group or min(_depths(inside, r"[{}()\[\]]")) < 0:
         return None
-    if text[0] == "{":
-        return _read(inside, depth)
+    if text[0] == "{":  # LaTeX's own braces, which mean nothing
+        return _read_tidy(inside, depth)
     parts = _split(inside, ",|;")[::2]
     if text[0] == "(" and len(parts) == 1:
         return None
     condition = _SUCH_THAT.fullmatch(inside) if is_set and len(parts) == 1 else None
     if condition:
-        return _read(condition[1], depth)
-    items = [_read(part, depth) for part in parts]
+        return _read_tidy(condition[1], depth)  # {x | x < 5} is read as x < 5
+    items = [_read_tidy(part, depth) for part in parts]
     if is_set:
         return _collect_items(text, items, "any", "set")
     return Answer("group", text, tuple(items), label=text[0] + text[-1])
@@ -260,12 +260,12 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
         return None
     match = _MATRIX.fullmatch(text)
     if match is None:
-        return Answer("opaque", text)
-    times = match["times"].rstrip("* ")
+        return Answer("opaque", text)  # mathematics that is not understood
+    factor = match["times"].rstrip("* ")  # 2 before a matrix multiplies each cell
     rows = []
     for row in filter(str.strip, match["rows"].split(r"\\")):
-        cells = [f"{times}({cell})" if times else cell for cell in row.split("&")]
-        rows.append(Answer("list", "", tuple(_read(cell, depth) for cell in cells)))
+        cells = [f"{factor}({cell})" if factor else cell for cell in row.split("&")]
+        rows.append(Answer("list", "", tuple(_read_tidy(cell, depth) for cell in cells)))
     return Answer("matrix", text, tuple(rows))
 
 
@@ -279,7 +279,7 @@ def _read_quantity(text: str) -> Answer:
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9 ,.'\-]*", text) and _WORD.search(text):
-        return _text(text)  # a name rather than a product
+        return _text(text)  # a name rather than a product of letters
     try:
         return read_quantity(text)
     except Unreadable as error:

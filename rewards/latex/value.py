@@ -43,10 +43,10 @@ POINTS = range(4 + len(_SIZES) + 3)
 
 @functools.lru_cache(maxsize=1024)
 def _letter_at_points(name: str) -> list[Fraction]:
-    """The value of a letter at each point.
+    """The value of a letter at each of the points where two expressions are compared.
 
-    A sign is a bit of the letter's code. Two letters differ in a bit, so |xy| is not xy somewhere.
-    A fraction has an even denominator, so that no negative number to this power is real.
+    A sign is a bit of the letter's code: two letters differ in a bit, so |xy| is not xy somewhere.
+    A fraction has an even denominator: no negative number to this power is real.
     """
     sizes, code = [1, 41, _FAR, -_FAR], sum(map(ord, name))
     for bit, size in enumerate(_SIZES):
@@ -55,15 +55,15 @@ def _letter_at_points(name: str) -> list[Fraction]:
     fractions = [Fraction(2 * (hashes[i] % 5000) + 301, 9998) for i in range(len(sizes))]
     # Where n is above k, n! / (n - k)! is defined: once where a < b < c, and once where c < b < a.
     place = _ALPHABET.find(name) + 1 if len(name) == 1 else hashes[-1] % 52 + 1
-    naturals = [place, 53 - place, 2 + hashes[-1] % 11]
+    naturals = [place, 53 - place, 2 + hashes[-1] % 11]  # at the last three points
     values = [size * fraction for size, fraction in zip(sizes, fractions, strict=True)]
     return [*values, *map(Fraction, naturals)]
 
 
 def same_value(left: Tree, right: Tree) -> bool:
-    """Whether two trees are equal at each point where both have a value.
+    """Whether two trees are equal at each point (a number for each letter) where both have a value.
 
-    There must be three such points, or as many as there are for `left`, but at least one.
+    There must be three such points, or as many as give `left` a value, but at least one.
 
     Example: `same_value(parse("2(x+1)"), parse("2x+2"))`
     """
@@ -83,7 +83,7 @@ def same_value(left: Tree, right: Tree) -> bool:
 def constant_ratio(left: Tree, right: Tree) -> float | None:
     """The ratio `left` / `right` if it is one number other than 0 wherever both have a value.
 
-    None if it is not, or if both have a value at fewer than three points.
+    None if it is not, or if both have a value at fewer than three points (of letters' numbers).
 
     Example: `constant_ratio(parse("2x-6"), parse("x-3")) == 2.0`
     """
@@ -119,7 +119,7 @@ def exact_constant(tree: Tree) -> Number | None:
 
 
 def has_value(tree: Tree) -> bool:
-    """Whether the tree has a value at any of the points."""
+    """Whether the tree has a value for any of the numbers that its letters are tried with."""
     return any(value is not None for value in _values(tree))
 
 
@@ -131,14 +131,14 @@ def letters(tree: Tree) -> set[str]:
 
 
 def _values(tree: Tree) -> Iterator[Number | None]:
-    """The value of a tree at each point; None where it has none."""
+    """The value of a tree at each point (a number for each letter); None where it has none."""
     evaluator, has_letters = _Evaluator(), bool(letters(tree))
     value = None
     for point in POINTS:
-        if has_letters or point == 0:
+        if has_letters or point == 0:  # without letters all points give the first value
             try:
                 value = evaluator.value(tree, point)
-            except (ArithmeticError, ValueError, TypeError, RecursionError):  # or Unreadable
+            except (ArithmeticError, ValueError, TypeError, RecursionError):  # also Unreadable
                 value = None
         yield value
 
@@ -175,14 +175,14 @@ class _Evaluator:
             raise Unreadable(f"{operation} is computed for fractions only, not for roots or sines")
         if isinstance(result, Fraction):
             bits = _bits(result)
-            self.spend(2 + bits * bits // 2_000_000)
+            self.spend(2 + bits * bits // 2_000_000)  # about the microseconds it took
             if bits > MAX_BITS:
                 raise Unreadable("the value has too many digits")
             return result
         if operation == "^":
             base, exponent = values
             is_root_of_odd = isinstance(exponent, Fraction) and exponent.denominator % 2 == 1
-            if is_root_of_odd and base.imag == 0 and base.real < 0:  # as the third root of -8
+            if is_root_of_odd and base.imag == 0 and base.real < 0:  # third root of -8: -2, real
                 return self.apply("^", [-base, exponent]) * (-1) ** exponent.numerator
         self.spend(10 if operation in "+*/" else 100)
         result = _INEXACT[operation](*map(_inexact, values))
@@ -229,7 +229,7 @@ def _equal(left: Number, right: Number) -> bool:
 
 
 def _sum(left: mpc, right: mpc) -> mpc:
-    """The sum, or 0 if only rounding errors remain; Unreadable if the smaller addend is lost."""
+    """The sum, or 0 if only rounding errors remain; `Unreadable` if it loses a small addend."""
     small, large = sorted((abs(left), abs(right)))
     if 0 < small < _LOST * large:
         raise Unreadable("an addend is too small to show in the sum")
@@ -245,19 +245,19 @@ def _power(base: mpc, exponent: mpc) -> mpc:
     return _clean(power, abs(power))
 
 
-def _of_sized(function: Callable[[mpc], mpc]) -> Callable[[mpc], mpc]:
-    """The function, but Unreadable for an argument so large or small that digits are lost."""
+def _limited(function: Callable[[mpc], mpc]) -> Callable[[mpc], mpc]:
+    """The function, but `Unreadable` for an argument so large or small that digits are lost."""
 
-    def of_sized(value: mpc) -> mpc:
+    def limited(value: mpc) -> mpc:
         if value and not _SMALL < abs(value) < _LARGE:
             raise Unreadable("the argument is too large or too small to keep all digits")
         return _clean(function(value), mpf(1))
 
-    return of_sized
+    return limited
 
 
 def _clean(value: mpc, size: mpf) -> mpc:
-    """The value, with 0 for a real or imaginary part that is only a rounding error."""
+    """The value, with 0 for a real or imaginary part that is a rounding error beside `size`."""
     real, imag = mpc(value).real, mpc(value).imag
     return mpc(real * (abs(real) > _NOISE * size), imag * (abs(imag) > _NOISE * size))
 
@@ -287,14 +287,14 @@ _EXACT = {
     "mod": lambda a, b: Fraction(_whole(a, 10**9) % _whole(b, 10**9)),
     "floor": lambda a: Fraction(math.floor(a)), "ceil": lambda a: Fraction(math.ceil(a)),
 }  # fmt: skip
-_sin, _cos, _sinh, _cosh = map(_of_sized, (_mp.sin, _mp.cos, _mp.sinh, _mp.cosh))
+_sin, _cos, _sinh, _cosh = map(_limited, (_mp.sin, _mp.cos, _mp.sinh, _mp.cosh))
 _INEXACT = {
     "+": _sum, "*": operator.mul, "/": operator.truediv, "^": _power, "abs": lambda a: mpc(abs(a)),
     "sin": _sin, "cos": _cos, "sec": lambda a: 1 / _cos(a), "csc": lambda a: 1 / _sin(a),
     "tan": lambda a: _sin(a) / _cos(a), "cot": lambda a: _cos(a) / _sin(a),
     "sinh": _sinh, "cosh": _cosh, "tanh": lambda a: _sinh(a) / _cosh(a),
-    "arcsin": _of_sized(_mp.asin), "arccos": _of_sized(_mp.acos), "arctan": _of_sized(_mp.atan),
-    "ln": _of_sized(_mp.ln), "exp": _of_sized(_mp.exp),
+    "arcsin": _limited(_mp.asin), "arccos": _limited(_mp.acos), "arctan": _limited(_mp.atan),
+    "ln": _limited(_mp.ln), "exp": _limited(_mp.exp),
     # A value that is a whole number up to rounding counts as that whole number.
     "floor": lambda a: mpc(_mp.floor(a.real + _EQUAL)),
     "ceil": lambda a: mpc(_mp.ceil(a.real - _EQUAL)),

@@ -30,13 +30,15 @@ NEVER_CALLED = "this test never called the program, so it shows nothing"
 
 
 def check() -> None:
-    """Write a line `[passed, reason]` for each test, or one `[null, reason]` if no test can run."""
+    """Run a job's tests; write a line `[passed, reason]` for each, or one `[null, reason]` if none
+    can run.
+    """
     gc.enable()
     job = marshal.loads(read_all(TESTS))
     caller = Caller(LINK)
     scope: dict[str, Any] = {"__name__": "tests"}
     try:
-        caller.request("run", None, [])
+        caller.request("run", None, [])  # the program itself, which defines its functions
         scope |= {name: importlib.import_module(name) for name in job["modules"]}
         scope |= {name: type(name, (Exception,), {}) for name in job["errors"]}
         scope |= {name: _function_of_program(caller, name) for name in job["names"]}
@@ -59,7 +61,8 @@ def _function_of_program(caller: Caller, name: str) -> Callable:
 def _fault(test: CodeType, scope: dict[str, Any], caller: Caller) -> str:
     """Run a test and say why it fails; empty if it passes.
 
-    It passes if it calls the program, raises nothing and the program still runs.
+    It passes if it calls the program, raises nothing, uses nothing that did not cross the link, and
+    the program still runs.
     """
     before, caller.table.refused = caller.calls, ""
     try:
@@ -68,7 +71,7 @@ def _fault(test: CodeType, scope: dict[str, Any], caller: Caller) -> str:
         return _reason(error)
     if caller.ended:
         return _reason(LinkError("the program ended"))
-    if caller.table.refused:  # and the test caught that error
+    if caller.table.refused:  # such a use, whose error the test has caught
         return _reason(NotPlain(caller.table.refused))
     return "" if caller.calls > before else NEVER_CALLED
 

@@ -69,7 +69,7 @@ class NotPlain(BaseException):
 
 
 class Stream:
-    """An iterator of the other end, which may go on after an exception. A generator does not."""
+    """An iterator of the other end. Unlike a generator it may go on after it raised: read anew."""
 
     __slots__ = ("_read", "_values")
 
@@ -113,7 +113,7 @@ class Table:
     # ------------------------------------------------------------------ numbers
 
     def _add(self, value: Any, parts: list | None = None, is_kept: bool = False) -> None:
-        """Give an object the next number; `parts` are those of a container that may change."""
+        """Number an object; `parts`: of a container; `is_kept`: the other end has no full copy."""
         self._objects[self._next] = value
         self._numbers[id(value)] = self._next
         if parts is not None:
@@ -151,11 +151,11 @@ class Table:
         return value
 
     def encode_changes(self) -> list:
-        """The containers that have changed since the last message, as [[number, part, ...], ...]"""
+        """The lists, dicts ... that changed since the last message: [[number, part, ...], ...]"""
         changed = {}
         for number, before in self._agreed.items():
             now = parts_of(self._objects[number])
-            if len(now) != len(before) or any(map(is_not, now, before)):
+            if len(now) != len(before) or any(map(is_not, now, before)):  # other objects
                 changed[number] = now
         self._agreed |= changed
         return [[number, *map(self.encode, parts)] for number, parts in changed.items()]
@@ -170,7 +170,10 @@ class Table:
     # ------------------------------------------------------------------ encode
 
     def encode(self, value: Any, depth: int = 0) -> Any:
-        """Return the data of a value, and number what is new; may raise `CodecError`.
+        """Return the data of a value, and give what is new a number; may raise `CodecError`.
+
+        A list, text or number stands for itself, all else is `{tag: parts}`; the tag "=" has the
+        number of an object that was sent before.
 
         Example: `Table().encode({"a": (1, 2.5)}) == {"d": ["a", {"t": [1, 2.5]}]}`
         """
@@ -209,9 +212,9 @@ class Table:
         return [self.encode(part, depth + 1) for part in parts]
 
     def _encode_container(self, value: Any, base: type, depth: int, is_kept: bool = False) -> list:
-        """The data of what a container is made with (see HEADS), then of its parts.
+        """The data of what a container is made with (a deque: its `maxlen`), then of its parts.
 
-        It is numbered before its parts, which may hold it.
+        It gets its number before its parts do, since they may hold it.
         """
         head = [HEADS[base](value)] if base in HEADS else []
         data, parts = self._encode_all(head, depth), parts_of(value)
@@ -226,7 +229,7 @@ class Table:
         kind = type(value)
         base = base_of(kind)
         attributes = own_attributes(kind, base)
-        if hasattr(value, "__dict__"):
+        if hasattr(value, "__dict__"):  # it may get others, which stay here too
             attributes += ["__getattr__", "__setattr__"]
         description = [kind.__name__, base.__name__, attributes]
         if base in CONTAINERS:
@@ -254,7 +257,9 @@ class Table:
     # ------------------------------------------------------------------ decode
 
     def decode(self, data: Any) -> Any:
-        """Return the value of encoded data, and number what is new; may raise `CodecError`."""
+        """Return the value of encoded data, and number what is new as the sender did; else raise
+        `CodecError`.
+        """
         try:
             return self._decode(data, 0)
         except (*MALFORMED, NotPlain) as error:
@@ -276,11 +281,11 @@ class Table:
         if tag in CONTAINERS_BY_TAG:
             kind = CONTAINERS_BY_TAG[tag]
             return self._decode_container(kind, kind, parts, depth)
-        if tag == "N":
+        if tag == "N":  # of another type
             return self._decode_object(*parts[0], parts[1:], depth)
-        if tag == "E":
+        if tag == "E":  # an exception
             return self._decode_exception(*parts[0], self._decode_all(parts[1:], depth))
-        if tag == "I":
+        if tag == "I":  # an iterator, which stays there
             return self._decode_iterator(*parts)
         value = BUILDERS[tag](self._decode_all(parts, depth))
         if type(value) in FROZEN and value:
@@ -292,7 +297,7 @@ class Table:
 
     def _decode_container(self, base: type, kind: type, data: list, depth: int) -> Any:
         """A container of `kind`, which is `base` or derives from it; numbered before its parts."""
-        heads = 1 if base in HEADS else 0
+        heads = 1 if base in HEADS else 0  # such as the `maxlen` of a deque
         head = self._decode_all(data[:heads], depth)
         container = base.__new__(kind)
         if base is deque:
@@ -309,7 +314,7 @@ class Table:
         """An iterator that asks the other end for each value; `name` is that of its type there."""
         read = partial(self.read, self._next)
         is_generator = name == GeneratorType.__name__
-        value = read() if is_generator else self._type(name, Stream, [])(read)
+        value = read() if is_generator else self._class_for(name, Stream, [])(read)
         self._add(value)
         return value
 
@@ -318,7 +323,7 @@ class Table:
     ) -> Any:
         """An object of a class that has the name of its type there, and refuses its attributes."""
         base = BASES[base_name]
-        kind = self._type(name, base, attributes)
+        kind = self._class_for(name, base, attributes)
         if base in CONTAINERS:
             return self._decode_container(base, kind, data, depth)
         parts = self._decode_all(data, depth)
@@ -326,7 +331,7 @@ class Table:
         self._add(value)
         return value
 
-    def _type(self, name: str, base: type, attributes: list) -> type:
+    def _class_for(self, name: str, base: type, attributes: list) -> type:
         """The class that stands for a type of the other end, whose `attributes` stay there."""
         key = (name, base, *attributes)
         if key not in self._types:
@@ -354,12 +359,13 @@ class Table:
         of `attributes`, the others its arguments.
         """
         known = [kind for kind in map(self._exception_type, names) if kind] or [Exception]
+        # Of the types that are known here, those from which no other of them derives.
         bases = [kind for kind in known if not any(kind in of.__mro__[1:] for of in known)]
         kind = built_in = bases[0]
         if text is not None or len(bases) > 1 or self._exception_type(names[0]) is None:
-            own = {} if text is None else {"__str__": lambda _: text}
-            kind = built_in = type(names[0][1], (*dict.fromkeys(bases),), own)
-        while built_in.__module__ != "builtins":
+            methods = {} if text is None else {"__str__": lambda _: text}
+            kind = built_in = type(names[0][1], (*dict.fromkeys(bases),), methods)
+        while built_in.__module__ != "builtins":  # up to the nearest type of Python itself
             built_in = built_in.__base__
         arguments = values[: len(values) - len(attributes)]
         error = built_in.__new__(kind, *arguments)  # runs no `__init__` of a test's own type

@@ -37,7 +37,9 @@ _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 
 
 class Limits(NamedTuple):
-    """`uid`: None keeps the user; `seconds`: processor time; `tasks`: threads of the user."""
+    """`uid`: None keeps the user; `seconds`: of processor time; `parent`: its process id;
+    `tasks`: the most threads of the user.
+    """
 
     uid: int | None
     seconds: float

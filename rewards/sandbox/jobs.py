@@ -82,7 +82,7 @@ def tests_of(job: Job) -> Sequence:
 
 
 def run_job(slot: Slot, job: Job) -> Outcome:
-    """Run a job in this slot; raise `ZygoteDied` for a failure that the program did not cause."""
+    """Run a job in this slot (a zygote); raise `ZygoteDied` for a failure not of the program."""
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
         none = [False] * len(tests_of(job))
@@ -153,7 +153,7 @@ def _verdicts(written: bytes, tests: int) -> list:
 
 
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
-    """Run the cases in order; once the time is used up, the cases left count as failed."""
+    """Run the cases in order; once their time in all is used up, the cases left have failed."""
     passed, reason, output, seconds = [], "", b"", 0.0
     left = Times(job.timeout_s, WALL * job.timeout_s)
     for stdin, expected in job.cases:

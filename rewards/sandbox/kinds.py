@@ -123,7 +123,7 @@ def fill(container: Any, parts: list) -> None:
 
 
 def own_attributes(kind: type, base: type) -> list[str]:
-    """The names of what a type has that its built-in base has not, or has otherwise."""
+    """The names of what a type defines that its built-in base lacks or defines otherwise."""
     owners: dict[str, type] = {}
     for above in kind.__mro__:
         for name in vars(above):
@@ -142,7 +142,7 @@ def is_iterator(kind: type) -> bool:
     """Whether a type is an iterator of Python itself, such as a generator; files are none."""
     if not kind.__flags__ & IMMUTABLE_TYPE or kind.__module__ == "_io":
         return False
-    return isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)
+    return isinstance(getattr(kind, "__next__", None), WrapperDescriptorType)  # written in C
 
 
 # What exceptions keep apart from their `__dict__`. Left out: objects, and the parts of a
@@ -155,7 +155,7 @@ MEMBERS = {
 
 
 def members_of(kind: type) -> dict[str, Any]:
-    """The descriptors, by name, of what this type of exceptions keeps apart."""
+    """The descriptors, by name, of what this type of exceptions keeps outside of `__dict__`."""
     return {
         name: vars(base)[name]
         for base, names in MEMBERS.items()

@@ -83,7 +83,7 @@ class Link:
         What is sent or thrown into this generator goes into that one.
         """
         kind, passed_on = "next", []
-        while values := self.request(kind, number, passed_on):
+        while values := self.request(kind, number, passed_on):  # [] at its end
             kind, passed_on = "next", []
             try:
                 sent = yield values[0]
@@ -194,6 +194,7 @@ class Caller(Link):
     def request(self, kind: str, details: Any, values: list) -> list:
         """Ask the program as `Link.request`; raise its exception as one that a test may catch."""
         try:
+            # With the names that the tests have replaced, such as `input`, for the program's end.
             answer = super().request(kind, [details, _replaced()], values)
             if not answer and kind not in OF_ITERATORS:
                 raise LinkError("no message")
@@ -201,7 +202,7 @@ class Caller(Link):
         except LinkError:
             self.ended = True
             raise
-        except LOOP_ENDS as error:
+        except LOOP_ENDS as error:  # in a test's `for` it would pass for the end of the loop
             raise RemoteError(f"the program raised {error!r}") from None
         except Exception:
             raise
@@ -222,13 +223,13 @@ class Caller(Link):
 
 
 def _replaced() -> list[str]:
-    """The names of REPLACEABLE that are not what they were at the start."""
+    """Those of `input`, `print`, `stdin` and `stdout` that are not what they were at the start."""
     at_start = {**_FUNCTIONS, "stdin": sys.__stdin__, "stdout": sys.__stdout__}
     return [name for name, place in REPLACEABLE.items() if getattr(place, name) != at_start[name]]
 
 
 def _call(function: Callable, keywords: list[str], values: list) -> Any:
-    """Call a function; the last of the values belong to these keywords."""
+    """Call a function: `values` are its positional arguments, then those of `keywords`."""
     count = len(values) - len(keywords)
     return function(*values[:count], **dict(zip(keywords, values[count:], strict=True)))
 
@@ -257,7 +258,10 @@ class Server(Link):
         super().send(kind, details, values)
 
     def answer(self, kind: str, details: Any, values: list) -> None:
-        """Do what the tests ask. `details` are those of the request and the names now replaced."""
+        """Do what the tests ask, after replacing what they have replaced, such as `input`.
+
+        `details` are those of the request and the names that are replaced now.
+        """
         details, replaced = details
         for name, place in REPLACEABLE.items():
             if name in replaced and name not in self.before:

@@ -41,7 +41,11 @@ def names_of(
 
 @functools.lru_cache(maxsize=4096)
 def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Names:
-    """`names_of`, kept for all programs of a task; `named` are the functions the task names."""
+    """`names_of`, kept for all programs of a task; `named` are the functions the task names.
+
+    A name that the tests use and do not bind is a module's (`math`, if it is not called), a
+    built-in, or the program's.
+    """
     uses = [_uses(text) for text in (setup, *tests)]
     bound = set(chain.from_iterable(use.bound for use in uses))
     called = set(chain.from_iterable(use.called for use in uses))
@@ -52,7 +56,7 @@ def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Nam
     unknown = [name for name in free if not hasattr(builtins, name) and name not in modules]
     errors = tuple(name for name in unknown if name in caught)
     functions = tuple(name for name in unknown if name not in caught)
-    if not functions:  # then the first name that every test calls: it is also that of a built-in
+    if not functions:  # then the first name that every test calls, though a built-in has it, as sum
         of_tests = [use.called for use in uses[1:]]
         in_all = [name for name in chain(*of_tests) if all(name in calls for calls in of_tests)]
         functions = tuple(name for name in in_all if name not in bound)[:1]

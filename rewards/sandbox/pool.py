@@ -147,7 +147,7 @@ class Sandbox:
             self._is_started = True
 
     def _make_slots(self) -> None:
-        """Make a slot for each worker, on a core of its own, other than those of the other ranks.
+        """Make a slot (a zygote's handle) for each worker, on its own core, not one of other ranks.
 
         A zygote and its two children work in turn: on one core they do not wait, and share its
         cache.

@@ -25,8 +25,8 @@ AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 Numbers = dict[str, dict[str, int | None]]
 
 
-def _read(table: str) -> Numbers:
-    """Read a table of `name x86_64 aarch64`; a dash means that aarch64 lacks the call."""
+def _numbers_of(table: str) -> Numbers:
+    """The numbers of calls in a table of `name x86_64 aarch64`; a dash: aarch64 lacks the call."""
     calls = zip(*[iter(table.split())] * 3, strict=True)
     return {
         name: {"x86_64": int(on_x86), "aarch64": None if on_arm == "-" else int(on_arm)}
@@ -34,7 +34,7 @@ def _read(table: str) -> Numbers:
     }
 
 
-ALWAYS = _read("""
+ALWAYS = _numbers_of("""
     read 0 63  write 1 64  munmap 11 215  brk 12 214  rt_sigaction 13 134  rt_sigprocmask 14 135
     close 3 57  fstat 5 80  lseek 8 62  mprotect 10 226  mremap 25 216  rt_sigreturn 15 139
     pread64 17 67  readv 19 65  writev 20 66  poll 7 -  ppoll 271 73  select 23 -  pselect6 270 72
@@ -50,12 +50,12 @@ ALWAYS = _read("""
     getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -
     epoll_pwait 281 22
 """)
-CONDITIONAL = _read("""
+CONDITIONAL = _numbers_of("""
     futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  clone 56 220  kill 62 129
     tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167  socketpair 53 199
     sendto 44 206  clock_nanosleep 230 115  clock_gettime 228 113  clock_getres 229 114
 """)
-ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc uses the older call
+ABSENT = _numbers_of("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc uses the older call
 CALLS = ALWAYS | CONDITIONAL | ABSENT
 
 LOAD, JEQ, JGE, JSET, AND, RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -103,7 +103,10 @@ def machine() -> str:
 
 
 def program() -> list[Instruction]:
-    """The instructions of the filter; `OWN` stands for the process's id."""
+    """The instructions of the filter: (code, jump if true, jump if false, operand).
+
+    A jump is the number of instructions to skip. `OWN` stands for the process's id.
+    """
     on = machine()
     # A call under another architecture kills the process, one of the x32 table is refused.
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
@@ -127,13 +130,14 @@ def assemble(instructions: list[Instruction]) -> Filter:
     packed = b"".join(struct.pack("HBBI", *line) for line in instructions)
     code = ctypes.create_string_buffer(packed, len(packed))
     header = struct.pack("HxxxxxxP", len(instructions), ctypes.addressof(code))
-    own = [8 * place + 4 for place, line in enumerate(instructions) if line[3] == OWN]
-    return Filter(ctypes.create_string_buffer(header), code, own)
+    # An instruction has 8 bytes, the last 4 for its operand.
+    id_places = [8 * place + 4 for place, line in enumerate(instructions) if line[3] == OWN]
+    return Filter(ctypes.create_string_buffer(header), code, id_places)
 
 
 def install(template: Filter) -> None:
     """Put this thread under the filter, for good; `OSError` if the kernel refuses."""
-    for place in template.own:
+    for place in template.own:  # where the filter compares with the own process id
         struct.pack_into("I", template.code, place, os.getpid())
     forbid_new_privileges()
     header = ctypes.addressof(template.header)
@@ -188,7 +192,10 @@ def _conditions() -> dict[str, list[Instruction]]:
 
 
 def _low(argument: int) -> int:
-    """The offset of an argument's lower half, the only half of most that the kernel reads."""
+    """The offset of an argument's lower half in what the kernel shows a filter of a call.
+
+    Of most arguments the kernel reads only this half.
+    """
     return 16 + 8 * argument
 
 
@@ -199,6 +206,7 @@ def _high(argument: int) -> int:
 
 def _one_of(place: int, *values: int) -> list[Instruction]:
     """Refuse the call unless the word at this offset is one of the values."""
+    # A value that is equal skips the other tests and the refusal.
     tests = [(JEQ, len(values) - number, 0, value) for number, value in enumerate(values)]
     return [(LOAD, 0, 0, place), *tests, (RET, 0, 0, REFUSE)]
 

@@ -65,7 +65,7 @@ def memory_file(files: ExitStack, data: bytes = b"") -> BinaryIO:
 
 
 class Slot:
-    """A zygote, started when it is first needed and again after it died."""
+    """A zygote (the process that forks programs), started when first needed or after it died."""
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings

@@ -76,7 +76,7 @@ class Zygote:
         self.children: dict[str, int] = {}  # the process of each role, while it runs
 
     def run(self) -> None:
-        """Answer requests until the trainer closes its end."""
+        """Answer requests and watch the children until the trainer closes its end."""
         self._send({"user": "dropped" if self.users else "kept"})
         while True:
             patience = min(max(self._seconds_left(), SHORTEST_S), PARENT_CHECK_S)
@@ -109,7 +109,7 @@ class Zygote:
         if not data:
             return False
         request = json.loads(data)
-        self.seconds, self.wall_s = request["seconds"], request["wall_s"]
+        self.seconds, self.wall_s = request["seconds"], request["wall_s"]  # the limits
         self.started_at = self.said_at = time.monotonic()
         self.exits: dict[str, int] = {}
         self.used_s = self.waited_s = 0.0  # of the children that have ended
@@ -121,9 +121,9 @@ class Zygote:
             links = socket.socketpair()
             with links[0], links[1]:
                 for (role, count), link in zip(request["roles"].items(), links, strict=False):
-                    own = descriptors[first : first + count]
-                    own.insert(checker.LINK, link.fileno())
-                    self.children[role] = self._fork(role, own)
+                    of_child = descriptors[first : first + count]
+                    of_child.insert(checker.LINK, link.fileno())
+                    self.children[role] = self._fork(role, of_child)
                     first += count
         except OSError as error:
             self._send({"failed": str(error)})
@@ -146,6 +146,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             self.control.detach()
             user = self.users[role == "checker"] if self.users else None
+            # The zygote kills it after `self.seconds`; should it fail, the kernel 2 seconds later.
             limits = confinement.Limits(user, self.seconds + 2, self.pid, self._most_threads())
             renumber([*descriptors, self.confirm])
             confinement.confine(limits, self.filter)
@@ -173,7 +174,9 @@ class Zygote:
     # ------------------------------------------------------------------ end
 
     def _seconds_left(self) -> float:
-        """Seconds until the children can reach a limit; all of them share one core."""
+        """Seconds until the children can reach a limit: on processor time (all of them share one
+        core), on wall time, or on the time that a program has to end after its tests.
+        """
         if not self.children:
             return PARENT_CHECK_S
         used_s = self.used_s + sum(map(processor_seconds, self.children.values()))
@@ -188,7 +191,7 @@ class Zygote:
         for role in list(self.children):
             self._reap(role, os.WNOHANG)
         if self.children and self._seconds_left() <= 0.0:
-            self.is_late = self.linger_until == math.inf
+            self.is_late = self.linger_until == math.inf  # not after its tests have ended
             for role in list(self.children):
                 os.kill(self.children[role], signal.SIGKILL)
                 self._reap(role, 0)
@@ -198,7 +201,7 @@ class Zygote:
                 self.linger_until = min(self.linger_until, now + LINGER_S)
             if now > self.said_at + SIGN_OF_LIFE_S:
                 self.said_at = now
-                self._send({}, socket.MSG_DONTWAIT)
+                self._send({}, socket.MSG_DONTWAIT)  # a sign of life
             return
         confirmations = b""
         with contextlib.suppress(BlockingIOError):
@@ -256,7 +259,7 @@ def _users() -> tuple[int, int] | None:
     first = FIRST_USER + 2 * (os.getpid() % USERS)
     if os.geteuid() != 0:
         return None
-    if not (child := os.fork()):
+    if not (child := os.fork()):  # a child tries it, since there is no way back
         try:
             confinement.drop_user(first)
             os._exit(0)
