@@ -38,7 +38,6 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
     """Share prompts in the policy and the reference model, or warn why this is not possible."""
     args = trainer.args
     weights_are_sharded = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
-    is_half = args.bf16 or args.fp16
     for model in filter(None, (trainer.model, trainer.ref_model)):
         inner = trainer.accelerator.unwrap_model(model)
         inner = inner.get_base_model() if is_peft_model(inner) else inner
@@ -46,7 +45,8 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
         reasons = gather_object([why_prompts_are_not_shared(args, inner)])
         reason = next(filter(None, reasons), None)
         if reason is None:
-            share_prompts(inner, weights_are_sharded, is_half or inner.dtype.itemsize < 4)
+            in_half_precision = args.bf16 or args.fp16 or inner.dtype.itemsize < 4
+            share_prompts(inner, weights_are_sharded, in_half_precision)
         elif model is trainer.model:
             warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
@@ -216,7 +216,7 @@ class _SharedPrompts:
         )
         plain = self.plain_generate(**self._trial_batch(), generation_config=config)
         shared = self.generate(**self._trial_batch(), generation_config=config)
-        # After another first token, [:, -2], the second step cannot be compared.
+        # After another first token (of two) the second step cannot be compared.
         is_same_token = torch.equal(plain.sequences[:, -2], shared.sequences[:, -2])
         steps = 2 if is_same_token else 1
         plain_logs = torch.stack(plain.logits[:steps]).log_softmax(dim=-1)
@@ -230,8 +230,7 @@ class _SharedPrompts:
     ) -> str | None:
         """The reason if log-probabilities change by more than rounding, else None.
 
-        Up to `self.tolerance` times `by_another_prompt`, the change that another prompt makes,
-        counts as rounding (root mean squares).
+        As rounding counts `self.tolerance`, a fraction, of the change by another prompt.
         """
         error = (plain - shared).float().square().mean().sqrt().item()
         change = by_another_prompt.float().square().mean().sqrt().item()
@@ -257,7 +256,7 @@ class _SharedPrompts:
         inputs = {"attention_mask": attention_mask, "fused_lm_head": fused_lm_head}
         if start < 1:  # nothing to share
             return self.plain_forward(input_ids=input_ids, labels=labels, **inputs)
-        first_U, inverse_B = _distinct_rows(input_ids[:, :start], attention_mask[:, :start])
+        first_U, inverse_B = _unique_rows(input_ids[:, :start], attention_mask[:, :start])
         cache = DynamicCache(config=self.model.config)
         prompt = self.model.base_model(
             input_ids=input_ids[first_U, :start],
@@ -308,7 +307,7 @@ class _SharedPrompts:
         A beginning that all prompts share, such as instructions, is computed once, as one row.
         """
         backbone = self.model.base_model
-        first_U, inverse_B = _distinct_rows(ids_BW, mask_BW)
+        first_U, inverse_B = _unique_rows(ids_BW, mask_BW)
         ids_UW, mask_UW = ids_BW[first_U], mask_BW[first_U]
         padding_U1 = (mask_UW == 0).sum(dim=1, keepdim=True)
         cache = DynamicCache(config=backbone.config)
@@ -341,9 +340,7 @@ class _SharedPrompts:
         return cache
 
 
-def _distinct_rows(
-    ids_BW: torch.Tensor, mask_BW: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _unique_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The index where each distinct row comes first, (U,), and for each row the place there, (B,).
 
     Example: for rows of tokens `[[5], [7], [5]]` without padding, `[0, 1]` and `[0, 1, 0]`.
