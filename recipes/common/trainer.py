@@ -188,7 +188,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- From a completion to its advantage
 
     def _generate_and_score_completions(self, inputs):
-        """Do as TRL does, add the advantages of the steps, and log what `observe` returns.
+        """Do as TRL does, add the advantages of step rewards, and log what `observe` returns.
 
         Shapes in names: c completions of this rank, C of all ranks, T tokens.
         """
@@ -218,7 +218,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return completion.tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
 
     def _generate(self, prompts):
-        """Generate as TRL does; a completion begins with what its prompt begins of it."""
+        """Generate as TRL does; an answer that its prompt begins is put before the completion."""
         with self.phase("generating"):
             return completion.begin_answers(prompts, super()._generate(prompts))
 
@@ -233,7 +233,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     def score(
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
-        """Score this rank's completions; gather, void and gate the rewards of all ranks.
+        """Score this rank's completions; gather, void (failed rows) and gate rewards of all ranks.
 
         In names: C completions of all ranks, c of this rank; S step rewards, R others, A all.
         """

@@ -99,8 +99,8 @@ class Watch(TrainerCallback):
         metric: Metric,
         validation_rows: Any | None,
         clock: Clock,
-        samples: int = 0,
-        metric_steps: int = 1,
+        samples: int = 0,  # random completions of each held-out row, besides the greedy one
+        metric_steps: int = 1,  # apply the metric to training completions so often; 0: never
     ):
         self.trainer, self.metric, self.clock, self.samples = trainer, metric, clock, samples
         self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
@@ -136,7 +136,7 @@ class Watch(TrainerCallback):
             metrics |= self.evaluate_validation()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
-        """Evaluate the validation rows when they are due and the trainer itself never does."""
+        """Evaluate the validation rows every `eval_steps` if the trainer itself never evaluates."""
         due = state.global_step % (state.eval_steps or 1) == 0
         if args.eval_strategy == "no" and (due or state.global_step >= state.max_steps):
             should_log = control.should_log

@@ -123,7 +123,7 @@ class InterruptCallback(TrainerCallback):
         self.replaced.clear()
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        """Note the first signal; a later SIGINT, from `GRACE_S` on, ends the process."""
+        """Note the first signal; a SIGINT more than `GRACE_S` (5 s) later ends the process."""
         now = time.monotonic()
         if self.signalled_at is None:
             self.signalled_at = now
@@ -133,7 +133,7 @@ class InterruptCallback(TrainerCallback):
             raise KeyboardInterrupt
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
-        """At the end of a generation, save and stop if any rank was signalled."""
+        """If any rank was signalled, save and stop at the next step that can be resumed from."""
         period = generation_period(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
         )
@@ -225,7 +225,7 @@ class Clock(TrainerCallback):
         self.path, self.started = folder / MINUTES, time.monotonic()
         before = read_json(self.path, default={"minutes": 0.0})
         self.before, self.seconds = before.get("minutes", 0.0), Counter(before.get("seconds"))
-        self._inside: list[float] = []  # for each open phase: seconds in nested phases
+        self._inside: list[float] = []  # for each open phase: seconds in phases nested in it
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:

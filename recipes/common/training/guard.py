@@ -76,7 +76,7 @@ class Guard:
         """Grade all rows in one call; if that fails, each row in a call of its own.
 
         `columns` are the arguments that TRL gives a reward, with one value for each row. Awaits
-        nothing unless the reward is async: its caller contains it (`rewards.boundary`).
+        nothing unless the reward is async: then the caller restores the random states.
         """
         deadline = time.monotonic() + self.timeout_s
         count = len(columns["completions"])
