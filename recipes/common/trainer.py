@@ -122,7 +122,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             raise ValueError(
                 f"reward_weights has {len(weights)} values for {len(rewards)} rewards."
             )
-        outcomes = [reward for reward in rewards if reward.kind != "step"]
+        outcomes = [reward for reward in rewards if reward.kind != "step"]  # of whole completions
         if not outcomes and not environment_factory:
             raise ValueError(
                 "reward_funcs needs a reward that is not of the kind step; one of weight 0 is "
@@ -188,12 +188,15 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- From a completion to its advantage
 
     def _generate_and_score_completions(self, inputs):
-        """Do as TRL does, add the advantages of the steps, and log what `observe` returns."""
+        """Do as TRL does, add the advantages of step rewards, and log what `observe` returns.
+
+        Shapes in names: c completions of this rank, C of all ranks, T tokens.
+        """
         batch = Batch(inputs)
         # Calls `_generate` and `_calculate_rewards`.
         output = super()._generate_and_score_completions(batch)
         scores, advantages_c = batch.scores, output["advantages"]
-        if self.args.skips:  # without spread, rounding can leave 1e-4: make it 0
+        if self.args.skips:  # in a group of equal totals rounding can leave 1e-4: make it 0
             first = self.accelerator.process_index * len(batch)
             advantages_c = advantages_c * scores.teaches_C[first : first + len(batch)]
         output["advantages"] = advantages_c
@@ -215,7 +218,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return completion.tokenize_begun(self, prompts) or super()._tokenize_prompts(prompts)
 
     def _generate(self, prompts):
-        """Generate as TRL does; a completion begins with what its prompt begins of it."""
+        """Generate as TRL does; an answer that its prompt begins is put before the completion."""
         with self.phase("generating"):
             return completion.begin_answers(prompts, super()._generate(prompts))
 
@@ -230,8 +233,11 @@ class GRPOTrainer(trl.GRPOTrainer):
     def score(
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
-        """Score this rank's completions; gather, void and gate the rewards of all ranks."""
-        # Async rewards run together, on another thread: their caller contains them.
+        """Score this rank's completions; gather, void (failed rows) and gate rewards of all ranks.
+
+        In names: C completions of all ranks, c of this rank; S step rewards, R others, A all.
+        """
+        # Async rewards run together, on another thread: random states are restored after the last.
         around = nullcontext()
         if any(guard and guard.reward.is_async for guard in self.guards):
             around = contained("async", self.state.global_step, completions)
@@ -273,17 +279,18 @@ class GRPOTrainer(trl.GRPOTrainer):
         return self.num_generations if self.model.training else self.num_generations_eval
 
     def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
-        """The outcome codes of all ranks, (C, A), with the step rewards last; GRADED of a model.
+        """The outcome codes, such as TIMEOUT: a row for each completion of all ranks, (C, A).
 
-        `graded` has the results of this rank's `completions` by the name of the reward. Logs the
-        rates of each reward. Raises `RewardErrors` on all ranks if one failed too often.
+        It has a column for each reward, step rewards last; a reward model counts as GRADED.
+        `graded` has the results of this rank's `completions` (a number) by the name of the reward.
+        Logs how often each failed; raises `RewardErrors` on all ranks if one failed too often.
         """
         guards_A = [*self.guards, *self.steps.guards]
-        own_Ac = [
+        outcomes_Ac = [
             graded[guard.name].outcomes if guard else [GRADED] * completions for guard in guards_A
         ]
-        local_cA = torch.tensor(own_Ac, device=self.accelerator.device).T.contiguous()
-        outcomes_CA = gather(local_cA)
+        outcomes_cA = torch.tensor(outcomes_Ac, device=self.accelerator.device).T.contiguous()
+        outcomes_CA = gather(outcomes_cA)
         for guard, outcomes_C in zip(guards_A, outcomes_CA.T.tolist(), strict=True):
             if guard is not None:
                 rates = guard.count(outcomes_C, self.args.max_reward_error_rate)
@@ -301,7 +308,10 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._log_metric(f"reward_parts/{name}", part)
 
     def _log_spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
-        """Log the shares of groups; return if each completion's group has spread, of shape (C,)."""
+        """Return for each completion, (C,), whether the total rewards of its group differ.
+
+        Logs the share of groups where they do not, and of those where verifiers alone differ.
+        """
         weights_R = self.reward_weights.to(rewards_CR.device)
         differ_P = group_spread(rewards_CR, weights_R, self._group_size())
         self._log_metric("groups/without_spread", 1.0 - differ_P.float().mean().item())
@@ -363,7 +373,10 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super().training_step(*args, **kwargs)
 
     def _prepare_inputs(self, generation_batch):
-        """Prepare inputs as TRL does; with shared prompts keep groups together if order is free."""
+        """Prepare inputs as TRL does; with shared prompts do not shuffle, unless that matters.
+
+        So a group stays in one micro batch, where its prompt is computed once.
+        """
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
         with completion.replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
@@ -379,7 +392,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super()._compute_loss(model, inputs)
         advantages = inputs["advantages"]  # (c,), or (c, T) with step rewards
         counts_c = advantages.reshape(len(advantages), -1).any(dim=1)
-        # TRL gathers clip ratios, so every rank must keep the same number of completions.
+        # TRL gathers clip ratios, so every rank must keep equally many: as the rank with the most.
         most = max(1, gather(counts_c.sum()).max().item())
         kept = counts_c.int().argsort(descending=True, stable=True)[:most].sort().values
         rows = {

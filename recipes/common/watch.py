@@ -99,8 +99,8 @@ class Watch(TrainerCallback):
         metric: Metric,
         validation_rows: Any | None,
         clock: Clock,
-        samples: int = 0,
-        metric_steps: int = 1,
+        samples: int = 0,  # random completions of each held-out row, besides the greedy one
+        metric_steps: int = 1,  # apply the metric to training completions so often; 0: never
     ):
         self.trainer, self.metric, self.clock, self.samples = trainer, metric, clock, samples
         self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
@@ -110,7 +110,7 @@ class Watch(TrainerCallback):
         self.complete = functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        """Record this start; evaluate at step 0, or check that the start at step 0 did."""
+        """Record this start; evaluate at step 0, or check in a resumed run that this was done."""
         step, is_main = state.global_step, state.is_world_process_zero
         # The first step from here on that `metric_steps` divides.
         self.next_step = math.ceil(step / max(1, self.metric_steps)) * self.metric_steps
@@ -136,7 +136,7 @@ class Watch(TrainerCallback):
             metrics |= self.evaluate_validation()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
-        """Evaluate the validation rows when they are due and the trainer itself never does."""
+        """Evaluate the validation rows every `eval_steps` if the trainer itself never evaluates."""
         due = state.global_step % (state.eval_steps or 1) == 0
         if args.eval_strategy == "no" and (due or state.global_step >= state.max_steps):
             should_log = control.should_log
@@ -159,7 +159,7 @@ class Watch(TrainerCallback):
                 self.samples,
                 title=Path(file).stem,
                 complete=self.complete,
-                with_rewards=self.is_our_trainer,
+                with_rewards=self.is_our_trainer,  # rewards of TRL's trainer may raise
             )
         if self.trainer.is_world_process_zero():
             files.write_rows(self.folder / file, evaluated)
@@ -195,7 +195,7 @@ class Watch(TrainerCallback):
         return {} if measured is None else self.figures(measured, advantages)
 
     def measure(self, rows: list[dict], completions: list) -> list[Measured] | None:
-        """Apply the metric to this rank's training completions; None where no step is due."""
+        """Apply the metric to this rank's training completions; None if no step is due."""
         step = self.trainer.state.global_step
         if not self.metric_steps or step < self.next_step:
             return None
@@ -208,14 +208,15 @@ class Watch(TrainerCallback):
     def figures(self, measured: list[Measured], advantages: list[float] | None) -> dict[str, float]:
         """Compute the values to log, over all ranks, which must call this method together.
 
-        `measured` and `advantages` are of this rank's completions. Without advantages (None) the
-        push is not logged.
+        These are the shares of the metrics, and with `advantages` their pushes: a push is the mean
+        covariance of metric and advantage in a group. The arguments are of this rank's completions.
         """
         args, state = self.trainer.args, self.trainer.state
         if self.trainer.accelerator.num_processes > 1:
             measured = gather_object(measured)
             advantages = advantages and gather_object(advantages)
         outcomes = [outcome for outcome, _ in measured]
+        # `looks`: how many intervals of a push the run computes, which shall hold together.
         logged_steps = math.ceil(state.max_steps / max(self.metric_steps, state.logging_steps))
         looks = logged_steps * len(independent_metrics(metric_names(outcomes)))
         logged = figures(outcomes, advantages, args.num_generations, state.log_history, looks)
@@ -224,7 +225,10 @@ class Watch(TrainerCallback):
         return logged
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
-        """Warn once if the reward rises while it pushes an independent metric down."""
+        """Warn once if the reward rises while the advantages push an independent metric down.
+
+        They do if the 95 % interval of the push, `push/<name>_low` to `_high`, is below 0.
+        """
         metrics = [key.partition("/")[2] for key in logs or () if key.startswith("metrics/")]
         for name in independent_metrics(metrics):
             high = logs.get(f"push/{name}_high")

@@ -1,5 +1,6 @@
 """Estimate the memory of an update, and name the micro batch that fits into this machine."""
 
+import math
 import os
 from typing import Any
 
@@ -25,8 +26,9 @@ def memory_note(
 ) -> list[str]:
     """A note if an update needs more memory than is free; none for an engine that shards.
 
-    `model` has its adapter and is on the meta device; `prompt_tokens` is the length of the longest
-    prompt; `free` are the bytes that one process may use, by default what this machine has.
+    `model` has its adapter and is on the meta device; `training` has the settings of GRPOConfig;
+    `prompt_tokens` is the length of the longest prompt; `free` are the bytes that one process may
+    use, by default what this machine has.
     """
     if asked_engine() not in ("one process", "DDP") or not training["max_completion_length"]:
         return []
@@ -41,6 +43,7 @@ def memory_note(
     needed = fitting_needs = update_bytes(model, training, dtype, prompt_tokens, asked)
     if needed <= free:
         return []
+    # Only divisors: then gradient_accumulation_steps can keep the size of the batch.
     while fitting > 1 and fitting_needs > free:
         fitting = max(size for size in range(1, fitting) if asked % size == 0)
         fitting_needs = update_bytes(model, training, dtype, prompt_tokens, fitting)
@@ -66,22 +69,23 @@ def update_bytes(
     completions of 160: 4.4 to 4.8 GiB for 8 completions, 7.1 GiB for 16.
     """
     config = model.config.get_text_config()
-    size = 4 if dtype in ("float32", None) else 2
+    size = 4 if dtype in ("float32", None) else 2  # bytes of a weight or an activation
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    copies = 2 if training["beta"] and trained == model.num_parameters() else 1  # the reference
-    weights = copies * size * model.num_parameters() + 12 * trained  # gradient, Adam
+    # The KL term needs a reference model: a copy, or the same model without its adapter.
+    copies = 2 if training["beta"] and trained == model.num_parameters() else 1
+    weights = copies * size * model.num_parameters() + 12 * trained  # gradient, Adam: 3 float32
 
     is_checkpointed, layers = training["gradient_checkpointing"], config.num_hidden_layers
     prompts = completions
     if training["share_prompts"] and not is_checkpointed:
-        prompts = -(-completions // training["num_generations"])
+        prompts = math.ceil(completions / training["num_generations"])  # one for each group
     written = completions * training["max_completion_length"]
     tokens = written + prompts * prompt_tokens
     part = TRITON_PART if torch.accelerator.is_available() else VOCABULARY_PART
     logits = written * min(part, config.vocab_size) * 4 * LOGIT_COPIES
     # What a layer keeps of a token: four tensors of the MLP, eight others, norms in float32.
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    layer = size * (4 * inner + 8 * config.hidden_size) + 12 * config.hidden_size
+    layer = size * (4 * inner + 8 * config.hidden_size) + 12 * config.hidden_size  # bytes
     # Gradient checkpointing keeps only the input of each layer, and computes one layer at a time.
     kept_layers = 1 if is_checkpointed else layers
     inputs = layers * size * config.hidden_size if is_checkpointed else 0

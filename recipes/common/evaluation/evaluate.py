@@ -58,8 +58,8 @@ def evaluate(
     was_training, evaluated = trainer.model.training, []
     trainer.model.eval()
     with contained("evaluate"):  # tools, which draw random numbers too, run inside
-        for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
-            number = min(turn * world_size + rank, len(starts) - 1)
+        for done in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
+            number = min(done * world_size + rank, len(starts) - 1)  # of this rank's batch
             batch = rows[starts[number] : starts[number] + size]
             missing = size - len(batch) if trainer.use_vllm else 0  # TRL needs equal batches
             filled = batch + batch[-1:] * missing
@@ -91,7 +91,7 @@ def evaluate(
 def describe_rollout(
     row: dict, rollout: Any, metric: Metric, rewards: list[Reward]
 ) -> dict[str, Any]:
-    """What `evaluate` returns of one row and its rollout, without its place and its rewards."""
+    """What `evaluate` returns for one row, but `row` and `rewards`; `rollout` is its completion."""
     outcome, failure = measure_or_fail(metric, row, rollout.text)
     result = {
         "prompt": row["prompt"],
@@ -105,8 +105,8 @@ def describe_rollout(
         result |= {"messages": rollout.completion, "turns": rollout.turns}
     if failure:
         result["metric_failure"] = failure
-    if shared := by_reward(metric, rewards):
-        result["by_reward"] = shared
+    if not_independent := by_reward(metric, rewards):  # what the metric and a reward score alike
+        result["by_reward"] = not_independent
     return result
 
 
@@ -140,10 +140,10 @@ def validate(
     complete: Complete,
     with_rewards: bool = True,
 ) -> dict[str, float]:
-    """Evaluate the validation rows, add a line to the curve, and return the values to log."""
+    """Evaluate the validation rows, add a line to the run's file, and return the shares to log."""
     step = trainer.state.global_step
     title = f"validation, step {step}"
-    evaluated = evaluate(trainer, rows, metric, 0, title, complete, with_rewards)
+    evaluated = evaluate(trainer, rows, metric, 0, title, complete, with_rewards)  # 0 samples
     line = validation_line(step, evaluated)
     if trainer.is_world_process_zero():
         add_line(Path(trainer.args.output_dir), line)
@@ -153,7 +153,7 @@ def validate(
 
 
 def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The line of the validation curve for the evaluated rows of a step."""
+    """The line of a step in the file of validations; a metric has the outcome of each row."""
     summary = summarize(rows)
     return {
         "step": step,

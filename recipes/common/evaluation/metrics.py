@@ -44,7 +44,7 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
 
 
 def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
-    """The names of the metric that score in the same way as one of the `rewards`.
+    """The names of the metric that score like one of the `rewards`, as `metric.scorers` declares.
 
     Example: `by_reward(code_metric, load_rewards(["code_tests"])) == ["tests"]`
     """
@@ -79,8 +79,8 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
       format
     - format: the completion has a box
 
-    With `refuses`, a right box whose expression is not worked out is wrong, as in `boxed_math` with
-    `prompt_expressions: refuse`.
+    With `refuses`, a right box that leaves a calculation (4+3 for 7) or copies the question is
+    wrong, as in `boxed_math` with `prompt_expressions: refuse`.
     """
     # Imported here, so that a recipe with numeric answers does not load the LaTeX parser.
     from rewards.boxed_math import is_equivalent, is_unworked

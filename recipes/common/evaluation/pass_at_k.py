@@ -20,7 +20,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def format_pass_at_k(models: dict[str, list[dict]]) -> list[str]:
-    """A line for pass@1, 4, 16, ..., n of each model by each metric, for n samples of a problem.
+    """Lines of pass@1, 4, 16, ..., n with n samples a problem, for each metric and each model.
 
     `models` maps name -> evaluated rows; a row's `samples` are the metrics of its completions. A
     sample lacks a metric if the sandbox failed; a problem counts only if k of its samples have it.

@@ -17,7 +17,7 @@ def metric_names(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def independent_metrics(names: Iterable[str]) -> list[str]:
-    """The metric of the verdict for each task, where names start with a task; else a single one.
+    """For each task the metric that the rewards see the least; one in all if names have no task.
 
     >>> independent_metrics(["math strict", "math lenient", "code tests", "code hidden"])
     ['math lenient', 'code hidden']
@@ -58,8 +58,8 @@ def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
 def compare(before: list[dict], after: list[dict] | None = None) -> dict[str, Any]:
     """The figures of one or two evaluations: `before`, `after` and `mcnemar_p` by metric.
 
-    With two evaluations a metric counts on the rows that have it both times. Without one `after`
-    and `mcnemar_p` are None. ValueError if the two have other rows.
+    With two evaluations a metric counts on the rows that have it both times. If there is no second,
+    `after` and `mcnemar_p` are None. ValueError if the two evaluated different prompts.
     """
     if not after:
         return {"before": summarize(before), "after": None, "mcnemar_p": None}
@@ -77,7 +77,7 @@ def compare(before: list[dict], after: list[dict] | None = None) -> dict[str, An
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of an evaluation: shares with Wilson intervals, mean lengths and rewards.
 
-    The share of a metric is of the `n` rows that have it.
+    A metric has `share`, from 0 to 1, of the `n` rows that have it, and `interval`.
     """
 
     def mean(values: list[float | None]) -> float | None:
@@ -108,8 +108,8 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> list[list[str]]:
     """The cells of the before-and-after table, its head first; two columns if `after` is None.
 
-    The arguments are those of `compare`. Metrics have intervals and p, and the number of their rows
-    where some have no outcome. The means below them have neither.
+    The arguments are what `compare` returns; `p` is by metric. First come the metrics with interval
+    and p, and the number of their rows if some have no outcome; then the means, without these.
     """
     stages = [before] if after is None else [before, after]
     head = [f"{before['n']} test questions, greedy", "before", "after", "change", "McNemar p"]
@@ -142,7 +142,7 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
 
 
 def means_of(summary: dict[str, Any]) -> dict[str, float | None]:
-    """The means of an evaluation by their label in the table; that of a share ends in %."""
+    """The means of `summarize` by label: `{"cut off, %": 0.25, ...}`; % marks a fraction."""
     means = {"cut off, %": summary["truncated"], "mean length (tokens)": summary["mean_length"]}
     for kind, share in summary.get("turns", {}).items():
         means[f"turns: {kind}, %"] = share

@@ -15,7 +15,7 @@ ROUNDING = 4 * 2.0**-23  # relative: TRL's rewards are float32, and a total adds
 
 
 def openers_of(gates: dict[str, list[str] | str] | None) -> dict[str, list[str]]:
-    """`reward_gates` with a list for each gated reward: `{"a": "b"}` becomes `{"a": ["b"]}`."""
+    """The setting `reward_gates` in lists: `{"length": "right"}` gives `{"length": ["right"]}`."""
     return {
         gated: [openers] if isinstance(openers, str) else list(openers or ())
         for gated, openers in (gates or {}).items()
@@ -47,8 +47,8 @@ def group_spread(
 ) -> torch.Tensor:
     """Return for each group, (P,), whether the weighted totals of its completions differ.
 
-    A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many such
-    groups: it counts rounding errors as spread.
+    Groups of `num_generations` completions follow one another. A group without spread teaches
+    nothing. TRL's `frac_reward_zero_std` misses many such groups: it counts rounding as spread.
     """
     is_scored_C = ~torch.isnan(rewards_CR).all(dim=1)
     totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1)
@@ -63,7 +63,7 @@ def has_spread(amounts: list[float | None]) -> bool:
     Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([1e6, 1e6 + 1]) is True`
     """
     known = [amount for amount in amounts if amount is not None]
-    # Below 1 the limit is absolute: a sum that cancels can leave 1e-17, which is not spread.
+    # Below 1 the limit is absolute, 5e-7: a sum that cancels can leave 1e-17, which is no spread.
     return bool(known) and max(known) - min(known) > ROUNDING * max(1.0, *map(abs, known))
 
 

@@ -65,6 +65,7 @@ class StopEarlyCallback(EarlyStoppingCallback):
     """transformers' callback, but a resumed run keeps the patience counter and stays stopped."""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Take the counter of the checkpoint; raise `NothingLeftToTrain` if patience is used up."""
         saved = state.stateful_callbacks[type(self).__name__]["attributes"]
         self.early_stopping_patience_counter = saved["early_stopping_patience_counter"]
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
@@ -108,7 +109,7 @@ class InterruptCallback(TrainerCallback):
         self.signalled_at: float | None = None
         self.replaced: dict[int, Any] = {}
         is_launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # by `accelerate launch`
-        if sys.platform == "linux" and is_launched:
+        if sys.platform == "linux" and is_launched:  # the launcher's end sends this process SIGTERM
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
@@ -122,7 +123,7 @@ class InterruptCallback(TrainerCallback):
         self.replaced.clear()
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        """Note the first signal; a later SIGINT, from `GRACE_S` on, ends the process."""
+        """Note the first signal; a SIGINT more than `GRACE_S` (5 s) later ends the process."""
         now = time.monotonic()
         if self.signalled_at is None:
             self.signalled_at = now
@@ -132,7 +133,7 @@ class InterruptCallback(TrainerCallback):
             raise KeyboardInterrupt
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
-        """At the end of a generation, save and stop if any rank was signalled."""
+        """If any rank was signalled, save and stop at the next step that can be resumed from."""
         period = generation_period(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
         )
@@ -166,9 +167,9 @@ class StepLineCallback(TrainerCallback):
             shares = [f"{in_words(name)} {100 * value:.1f} %" for name, value in curve.items()]
             print(f"{step}  validation: {'  '.join([*shares, length])}", flush=True)
         if "reward" in logs:
-            print("  ".join([step, *_step_parts(logs)]) + self._left(state), flush=True)
+            print("  ".join([step, *_step_parts(logs)]) + self._time_left(state), flush=True)
 
-    def _left(self, state: TrainerState) -> str:
+    def _time_left(self, state: TrainerState) -> str:
         """The time left at the pace so far, evaluations included: `", 0:07:30 left"`."""
         done, to_go = state.global_step - self.first_step, state.max_steps - state.global_step
         seconds = (time.monotonic() - self.started) / max(1, done) * to_go
@@ -176,7 +177,11 @@ class StepLineCallback(TrainerCallback):
 
 
 def _step_parts(logs: dict[str, Any]) -> list[str]:
-    """The parts of a step's line: `["reward 0.50 = right 0.50", ..., "length 28", "2.1 s"]`."""
+    """The parts of a step's line: `["reward 0.50 = right 0.50", ..., "length 28", "2.1 s"]`.
+
+    A metric has its pull, the mean covariance with the advantage inside a group: below 0 the update
+    lowers it. A group teaches if its rewards differ.
+    """
     summands, metrics = [], []
     for key, value in logs.items():
         kind, _, name = key.partition("/")
@@ -220,7 +225,7 @@ class Clock(TrainerCallback):
         self.path, self.started = folder / MINUTES, time.monotonic()
         before = read_json(self.path, default={"minutes": 0.0})
         self.before, self.seconds = before.get("minutes", 0.0), Counter(before.get("seconds"))
-        self._inside: list[float] = []  # for each open phase: seconds in nested phases
+        self._inside: list[float] = []  # for each open phase: seconds in phases nested in it
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:

@@ -115,7 +115,7 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
             trainer._generate_and_score_completions(rows)
         except _Generated as generated:
             _, all_ids, masks, completions, *_ = generated.args[0]
-    trainer._metrics["eval"].clear()
+    trainer._metrics["eval"].clear()  # TRL's figures of these completions, not to be logged
     opening = opening_of(trainer._tokenizer)
     rollouts = []
     for place, (completion, ids) in enumerate(zip(completions, all_ids, strict=True)):
@@ -159,10 +159,10 @@ def is_begun(prompt: str | list[dict]) -> bool:
 
 
 def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
-    """What TRL's `_tokenize_prompts` returns, where a prompt begins the answer; else None.
+    """What TRL's `_tokenize_prompts` returns, if a prompt ends in a message of the assistant.
 
-    The message that begins it stays open. A batch may hold other prompts as well. Raises ValueError
-    with step rewards or tools, which know nothing of such a beginning.
+    Such a message is the beginning of the answer: its turn is left open. Returns None if no prompt
+    of the batch has one. Raises ValueError with step rewards or tools, which do not support it.
     """
     if not any(map(is_begun, prompts)):
         return None
@@ -229,14 +229,15 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
 @contextlib.contextmanager
 def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
     """Replace attributes of `owner` inside the `with` block, and restore them afterwards."""
-    own = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
+    # An attribute of the class is not among these: it shows again when the new one is deleted.
+    before = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
     vars(owner).update(attributes)
     try:
         yield
     finally:
         for name in attributes:
             del vars(owner)[name]
-        vars(owner).update(own)
+        vars(owner).update(before)
 
 
 @contextlib.contextmanager
@@ -250,7 +251,7 @@ def small_logits(device: torch.device) -> Iterator[None]:
         yield
         return
     settings = {
-        "_use_triton": lambda device: True,  # in this module: leave out masked tokens
+        "_use_triton": lambda device: True,  # all that it does here is to leave out masked tokens
         "_CHUNKED_LOGPROB_CHUNK_SIZE": VOCABULARY_PART,
     }
     with replaced(trl_utils, **settings):

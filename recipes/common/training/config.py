@@ -77,7 +77,7 @@ class GRPOConfig(trl.GRPOConfig):
     def skips(self) -> bool:
         """Whether to skip completions of advantage 0: if set, and if the loss stays the same.
 
-        It does not with a term that every completion adds to, or advantages centred over the batch.
+        It does not with a term that each completion adds to (KL), or with advantages by batch.
         """
         counts_all = self.beta or self.uses_entropy or self.loss_type not in SKIPPABLE
         by_group = self.multi_objective_aggregation == "sum_then_normalize"

@@ -62,7 +62,7 @@ def _offloaded(devices: dict[str, str]) -> str | None:
 
 
 def engine_name(engine: dict[str, Any]) -> str:
-    """Its name: "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
+    """Name it "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded" or "FSDP2"."""
     kind = engine.get("distributed_type")
     if kind == DistributedType.DEEPSPEED.value:
         offload = f", {engine['offload']} offloaded" if engine.get("offload") else ""
@@ -73,7 +73,7 @@ def engine_name(engine: dict[str, Any]) -> str:
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
-    """The engine in use, read from the trainer; DeepSpeed's settings are read from its engine."""
+    """The engine in use, read from the trainer: `{"distributed_type": "MULTI_GPU", ...}`."""
     accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
     if deepspeed:
         configs = {
@@ -81,6 +81,7 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
             "parameters": deepspeed.zero_offload_param(),
         }
         devices = {name: getattr(config, "device", "none") for name, config in configs.items()}
+        # A device is a text, or an enum with the text as its value.
         offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return {
@@ -96,15 +97,15 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
 
 
 def share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """The share of the parameters that this rank keeps between steps."""
+    """The share of the parameters that this rank keeps between steps: 1.0 if it has them whole."""
     held = whole = 0
     for parameter in parameters:
         if hasattr(parameter, "ds_tensor"):  # ZeRO-3
             held += parameter.ds_tensor.numel()
             whole += parameter.ds_numel
         else:
-            own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # FSDP
-            held += own.numel()
+            local = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # FSDP
+            held += local.numel()
             whole += parameter.numel()
     return round(held / whole, 3)
 
@@ -128,7 +129,7 @@ def check_engine(in_force: dict[str, Any]) -> None:
 
 
 def engine_line(in_force: dict[str, Any]) -> str:
-    """One line for the log: `"Engine: ZeRO-2, 2 processes, cpu, bf16."`"""
+    """The result of `engine()` as a line: `"Engine: ZeRO-2, 2 processes, cpu, bf16."`"""
     parts = [engine_name(in_force)]
     if in_force["world_size"] > 1:
         parts.append(f"{in_force['world_size']} processes")
@@ -143,7 +144,7 @@ class EngineCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        """Only now are the model and the optimizer wrapped by the engine."""
+        """Check the engine here: before, it has not wrapped the model and the optimizer yet."""
         in_force = engine(self.trainer)
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)

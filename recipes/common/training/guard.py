@@ -60,33 +60,35 @@ class Guard:
         self.recent: deque[tuple[int, int]] = deque()  # (failed, scored) rows by generation
 
     def as_reward(self) -> Reward:
-        """A reward of the same scores for TRL and evaluations; `latest` keeps the whole result."""
+        """The guarded reward, for TRL to call: returns the scores; `latest` has outcomes, too."""
 
         async def call_async(**columns: Any) -> list:
             self.latest = await self.grade(**columns)
             return self.latest.amounts
 
         def call(**columns: Any) -> list:
-            return at_once(call_async(**columns))
+            return at_once(call_async(**columns))  # `grade` awaits nothing here
 
-        return replace(self.reward, call=call_async if self.reward.is_async else call, tasks=None)
+        guarded = call_async if self.reward.is_async else call
+        return replace(self.reward, call=guarded, tasks=None)  # the inner reward heeds its tasks
 
     async def grade(self, **columns: Any) -> Graded:
         """Grade all rows in one call; if that fails, each row in a call of its own.
 
         `columns` are the arguments that TRL gives a reward, with one value for each row. Awaits
-        nothing unless the reward is async: its caller contains it (`rewards.boundary`).
+        nothing unless the reward is async: then the caller restores the random states.
         """
         deadline = time.monotonic() + self.timeout_s
         count = len(columns["completions"])
-        answer, error = await self._ask(columns)
+        answer, error = await self._answer_or_error(columns)
         errors = [error] * count
         if error is not None and count > 1:
             answer = Answer([None] * count)
             for row in range(count):
                 if time.monotonic() >= deadline:
                     break  # the other rows keep the exception of the call
-                of_row, errors[row] = await self._ask(arguments_of_rows(columns, [row]))
+                arguments = arguments_of_rows(columns, [row])
+                of_row, errors[row] = await self._answer_or_error(arguments)
                 answer.scores[row] = of_row.scores[0]
                 answer.metrics += of_row.metrics
                 for name, values in of_row.columns.items():
@@ -106,11 +108,11 @@ class Guard:
             self._warn(columns, failed[0], errors[failed[0]])
         return Graded(answer.scores, codes)
 
-    async def _ask(self, columns: dict[str, Any]) -> tuple[Answer, BaseException | None]:
+    async def _answer_or_error(self, columns: dict[str, Any]) -> tuple[Answer, Exception | None]:
         """Call the reward once; return its answer, and the exception if the call failed.
 
-        What a failed call logs is dropped. Secrets in logged texts are hidden: a server's error
-        message may repeat the API key that it got.
+        A failed call gives None for every row, and what it logged is dropped. Secrets in logged
+        texts are hidden: a server's error message may repeat the API key that it got.
         """
         try:
             answer = await ask(self.reward, columns, self._call_within_limit)
@@ -140,7 +142,8 @@ class Guard:
         finally:
             watchdog.cancel()
         if not done:
-            task.add_done_callback(lambda late: late.exception())  # nobody else asks for it
+            # Read the exception of a late end: asyncio warns of one that nobody has read.
+            task.add_done_callback(lambda late: late.exception())
             task.cancel()
             raise TimeoutError(f"no answer after {self.timeout_s:g} s")
         return task.result()
@@ -148,8 +151,9 @@ class Guard:
     def _code_of(self, amount: Any, outcome: str | None, task: str | None) -> int:
         """The outcome code of a row, from its score and the outcome that the reward logged for it.
 
-        Without a logged outcome, None from a verifier is UNPARSED, and NOT_APPLICABLE from others.
-        None from a step reward is always ERROR or UNPARSED, because only these two void a row.
+        An example of a logged outcome is "error: KeyError". Without one, the score None means
+        UNPARSED (the gold cannot be read) for a verifier, and NOT_APPLICABLE for others. None from
+        a step reward is always ERROR or UNPARSED, because only these two void a row.
         """
         if task is not None and not self.reward.scores(task):
             return NOT_APPLICABLE
@@ -196,7 +200,7 @@ class Guard:
         """
         scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
         self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
-        # Drop the oldest generation while the others still fill the window.
+        # Drop the oldest generation while the others still fill the window of 1,000 rows.
         while sum(rows for _, rows in self.recent) - self.recent[0][1] >= ERROR_WINDOW:
             self.recent.popleft()
         failed = sum(failures for failures, _ in self.recent)
@@ -227,7 +231,8 @@ def _process_ends_after(seconds: float) -> Iterator[None]:
     """After `seconds`, end the process: nothing else stops code that holds the interpreter."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:
-        with exits_end():  # before the last line, which waits for a thread of the parent
+        # Also ends a forked process, which at the last line would wait for a thread of its parent.
+        with exits_end():
             yield
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -88,6 +88,7 @@ class StepRewards:
     ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
         """Call each step reward with TRL's arguments, `columns`, and find the token of each step.
 
+        For a completion a reward gives (end, reward) pairs; `end` is a place in its text.
         Returns the results by the name of the reward, and for each reward and completion its steps.
         If the tokens of a completion do not decode to its text, its steps are dropped and its
         outcome becomes an error.
@@ -95,7 +96,8 @@ class StepRewards:
         graded_S: dict[str, Graded] = {}
         steps_Sc: list[list[list[TokenStep]]] = []
         for guard in self.guards:
-            graded_S[guard.name] = graded = at_once(guard.grade(**columns))
+            graded = at_once(guard.grade(**columns))  # step rewards are never async
+            graded_S[guard.name] = graded
             columns["log_extra"](f"steps/{guard.name}", list(map(shown_steps, graded.amounts)))
             steps_c: list[list[TokenStep]] = [[] for _ in graded.amounts]
             for c, steps in enumerate(graded.amounts):
@@ -127,7 +129,8 @@ class StepRewards:
 
         Args:
             steps_Sc: for each step reward, the steps of each completion of this rank.
-            counts_CS: for each completion of all ranks, whether each step reward counts for it.
+            counts_CS: for each completion of all ranks, whether each step reward counts for it: it
+                does not if it is not applicable, or if any reward failed.
             log: takes the name and the value of what to log.
 
         Returns:
@@ -136,14 +139,14 @@ class StepRewards:
         weighted_c: list[list[TokenStep]] = [[] for _ in steps_Sc[0]]
         first = PartialState().process_index * len(weighted_c)  # of this rank's completions
         groups = range(0, len(counts_CS), num_generations)
-        with_spread = set()  # the groups in which one of the step rewards differs
+        with_spread = set()  # the first completions of the groups in which a step reward differs
         for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
             rewards_C = gather_object([[step.reward for step in steps] for steps in steps_Sc[s]])
             counts_C = [counts_S[s] for counts_S in counts_CS]
             rewards_C = [rewards_C[c] if counts else [] for c, counts in enumerate(counts_C)]
             normalised_C = normalise(rewards_C, num_generations, scale_rewards)
             for c, weighted in enumerate(weighted_c):
-                # A completion that does not count has steps, and no rewards.
+                # strict=False: a completion that does not count has steps, but no rewards.
                 for step, reward in zip(steps_Sc[s][c], normalised_C[first + c], strict=False):
                     weighted.append(TokenStep(step.token, weight * reward))
             rewards = pool(rewards_C)
@@ -192,7 +195,7 @@ def tokens_that_hold(
             "tokens in it: step rewards go with the plain text alone, not with tool calls or a "
             "tokenizer's response_schema."
         )
-    prefixes = range(1, len(ids) + 1)
+    prefixes = range(1, len(ids) + 1)  # the index of a prefix is that of its last token
     return [
         bisect_left(prefixes, True, key=lambda count: text_of(count).startswith(text[:end]))
         for end in ends

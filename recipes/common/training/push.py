@@ -19,9 +19,9 @@ Outcomes = dict[str, bool]  # one completion's metrics, by name
 def push(groups: list[list[tuple[float, float]]]) -> float | None:
     """The mean over groups of the covariance of advantage and metric (divisor G - 1).
 
-    A group has a pair for each completion whose metric is known. A group of fewer than two pairs is
-    ignored; None if no group is left. The unit is that of the metric, for an advantage of one
-    standard deviation.
+    A group has a pair (advantage, metric) for each completion whose metric is known. A group of
+    fewer than two pairs is ignored; None if no group is left. The unit is that of the metric, for
+    an advantage of one standard deviation.
 
     >>> push([[(1.0, True), (-1.0, False)], [(0.0, True), (0.0, True)], [(1.0, True)]])
     0.5
@@ -36,7 +36,9 @@ def metric_names(outcomes: list[Outcomes]) -> list[str]:
 
 
 def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dict[str, float]:
-    """The push of each metric over completions whose groups follow one another.
+    """The push of each metric: its mean covariance with the advantage inside a group.
+
+    Groups of `group` completions follow one another.
 
     >>> pushes([{"right": True}, {"right": False}], [0.5, -0.5], group=2)
     {'right': 0.5}
@@ -55,10 +57,10 @@ def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dic
 
 
 def running_interval(history: list[float], looks: int) -> tuple[float, float] | None:
-    """The interval of the mean push over the last `WINDOW` logged steps; None for fewer than six.
+    """The 95 % interval of the mean push of the last `WINDOW` (20) logged steps; None before six.
 
-    The 95 % hold for all `looks` of a run together (Bonferroni). Otherwise a look at each step
-    would find a fall by chance.
+    `looks` is how many intervals the run computes in all, for each metric and logged step. The 95 %
+    hold for all together (Bonferroni): alone, one in twenty would be wrong by chance.
     """
     recent = history[-WINDOW:]
     if len(recent) < FEWEST_STEPS:
@@ -75,8 +77,10 @@ def figures(
 ) -> dict[str, float]:
     """The values to log for a generation: `metrics/<name>`, and with advantages `push/<name>`.
 
-    The running interval, `push/<name>_low` and `_high`, also uses the earlier pushes in `log`, the
-    entries of a trainer's log. It holds for `looks` of a run together.
+    `metrics/` is the share of True. `push/` is the mean covariance of metric and advantage inside
+    groups of `group` completions: below 0 the update lowers the metric. Its 95 % interval over
+    recent steps, `push/<name>_low` and `_high`, also uses the pushes in `log`, the entries of a
+    trainer's log. The 95 % hold for all such intervals of a run together; `looks` counts them.
     """
     logged = {}
     for name in metric_names(outcomes):
@@ -86,7 +90,7 @@ def figures(
     for name, value in pushes(outcomes, advantages, group).items():
         key = f"push/{name}"
         logged[key] = value
-        earlier = [entry.get(key) for entry in log]  # a number, None or NaN
+        earlier = [entry.get(key) for entry in log]  # a number, None (not logged) or NaN
         history = [past for past in earlier if past is not None and math.isfinite(past)]
         if interval := running_interval([*history, value], looks):
             logged[f"{key}_low"], logged[f"{key}_high"] = interval

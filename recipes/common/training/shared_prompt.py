@@ -27,8 +27,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from recipes.common.training.completion import SAMPLING, replaced
 
-SCORED = {"input_ids", "attention_mask", "labels", "fused_lm_head"}  # how TRL asks for a loss
-GENERATED = {"input_ids", "attention_mask", "generation_config"}
+LOSS_ARGUMENTS = {"input_ids", "attention_mask", "labels", "fused_lm_head"}
+GENERATE_ARGUMENTS = {"input_ids", "attention_mask", "generation_config"}
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1", "label_mask")
 WORTH_SHARING = 16  # tokens of a common beginning; a shorter one costs more calls than it saves
 ROTATED_BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings in which a later token counts
@@ -37,15 +37,16 @@ ROTATED_BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings in which a late
 def share_prompts_of(trainer: GRPOTrainer) -> None:
     """Share prompts in the policy and the reference model, or warn why this is not possible."""
     args = trainer.args
-    partitioned = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
+    weights_are_sharded = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
     for model in filter(None, (trainer.model, trainer.ref_model)):
         inner = trainer.accelerator.unwrap_model(model)
         inner = inner.get_base_model() if is_peft_model(inner) else inner
-        # All processes must call the model equally often.
+        # All processes must call the model equally often: if one cannot share, none does.
         reasons = gather_object([why_prompts_are_not_shared(args, inner)])
         reason = next(filter(None, reasons), None)
         if reason is None:
-            share_prompts(inner, partitioned, args.bf16 or args.fp16 or inner.dtype.itemsize < 4)
+            in_half_precision = args.bf16 or args.fp16 or inner.dtype.itemsize < 4
+            share_prompts(inner, weights_are_sharded, in_half_precision)
         elif model is trainer.model:
             warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
@@ -53,7 +54,7 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
 def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str | None:
     """Return the reason why this model cannot share prompts with these settings; None if it can.
 
-    Reads the configuration; the first calls of the model try the rest.
+    Reads only configurations. Whether the outputs are equal is tested at the model's first calls.
     """
     config = model.config
     if args.gradient_checkpointing:
@@ -82,8 +83,8 @@ def share_prompts(
     """Patch `model` (with TRL's fused LM head) to compute shared prompts of a batch only once.
 
     `forward` changes only for TRL's log-probabilities, and `generate` only for a batch of more than
-    one token a row. Every other call runs as before. The first call of either tries on a tiny batch
-    whether the result stays the same; a warning says if not, and it stays plain.
+    one token a row. Every other call runs as before. The first call of either compares both ways on
+    a tiny batch. If the results differ, a warning says so, and that method goes on as before.
 
     Args:
         partitioned: the parameters are spread over processes (ZeRO-3, FSDP2), which must call the
@@ -96,10 +97,10 @@ def share_prompts(
     def forward(self, *args, **kwargs):
         # PEFT passes all its arguments, most of them as None.
         arguments = {name: value for name, value in kwargs.items() if value is not None}
-        if args or not arguments.keys() >= SCORED:
+        if args or not arguments.keys() >= LOSS_ARGUMENTS:  # not TRL's log-probabilities
             return shared.plain_forward(*args, **kwargs)
-        others = arguments.keys() - SCORED
-        if not shared.is_same("the update", others, shared.why_update_differs):
+        unknown = arguments.keys() - LOSS_ARGUMENTS
+        if not shared.may_share("the update", unknown, shared.why_update_differs):
             return shared.plain_forward(**kwargs)
         return shared.score(**arguments)
 
@@ -107,12 +108,12 @@ def share_prompts(
     @torch.no_grad()
     def generate(self, *args, **kwargs):
         arguments = {name: value for name, value in kwargs.items() if value is not None}
-        is_plain = bool(args) or not arguments.keys() >= GENERATED
-        if is_plain or arguments["input_ids"].shape[1] == 1:  # one token leaves nothing to share
+        is_from_trl = not args and arguments.keys() >= GENERATE_ARGUMENTS
+        if not is_from_trl or arguments["input_ids"].shape[1] == 1:  # one token: nothing to share
             return shared.plain_generate(*args, **kwargs)
-        others = arguments.keys() - GENERATED
-        trial = functools.partial(shared.why_generation_differs, arguments["generation_config"])
-        if not shared.is_same("generation", others, trial):
+        unknown = arguments.keys() - GENERATE_ARGUMENTS
+        compare = functools.partial(shared.why_generation_differs, arguments["generation_config"])
+        if not shared.may_share("generation", unknown, compare):
             return shared.plain_generate(**kwargs)
         return shared.generate(**arguments)
 
@@ -121,53 +122,55 @@ def share_prompts(
 
 
 class _SharedPrompts:
-    """A model with both ways to compute a batch, and what trying them has shown."""
+    """A model with both ways to compute a batch, plain and shared, and how they compare."""
 
     def __init__(self, model: PreTrainedModel, partitioned: bool, in_half_precision: bool):
-        self.model, self.partitioned = model, partitioned
+        self.model, self.weights_are_sharded = model, partitioned
         self.plain_forward, self.plain_generate = model.forward, model.generate
-        # In bfloat16 SmolLM2 and Qwen2.5 differ by 0.1 of it for the rounding of their logits.
+        # How much of the change that another prompt makes counts as rounding. In bfloat16 the
+        # rounded logits of SmolLM2 and Qwen2.5 make 0.1 of it.
         self.tolerance = 0.15 if in_half_precision else 1e-3
-        self.tried: dict[str, str | None] = {}  # by part of the work: why it is not shared
+        self.refused: dict[str, str | None] = {}  # by part: why it is not shared; None: it is
         self.warned: set[str] = set()
 
-    # --- Trials: is the result the same?
+    # --- Is the result the same?
 
-    def is_same(self, part: str, others: set[str], trial: Callable[[], str | None]) -> bool:
-        """Whether sharing leaves the result of a part ("the update", "generation") as it is.
+    def may_share(self, part: str, unknown: set[str], compare: Callable[[], str | None]) -> bool:
+        """Whether this call of the model for `part` may share prompts; warn once if not.
 
-        The first call makes the trial, which returns a reason if it does not. `others` are
-        arguments that sharing does not know, such as those of a later TRL. Warns once with the
-        reason.
+        `part` is "the update" or "generation"; `unknown` are arguments that sharing does not
+        handle, such as those of a later TRL. The first call runs `compare`: a tiny batch with and
+        without sharing. It returns why the results differ, or None.
         """
-        reason = f"the model is called with {', '.join(sorted(others))}, too" if others else None
-        if reason is None and part not in self.tried:
-            reasons = [self._try(trial)]
-            # The processes of such an engine must call the model equally often.
-            reasons = gather_object(reasons) if self.partitioned else reasons
-            self.tried[part] = next(filter(None, reasons), None)
-        reason = reason or self.tried[part]
+        reason = f"the model is called with {', '.join(sorted(unknown))}, too" if unknown else None
+        if reason is None and part not in self.refused:
+            reasons = [self._run_comparison(compare)]
+            # Such processes must call the model equally often: if one may not share, none may.
+            reasons = gather_object(reasons) if self.weights_are_sharded else reasons
+            self.refused[part] = next(filter(None, reasons), None)
+        reason = reason or self.refused[part]
         if reason is not None and part not in self.warned:
             self.warned.add(part)
             warnings.warn(f"share_prompts has no effect on {part}: {reason}.", stacklevel=4)
         return reason is None
 
-    def _try(self, trial: Callable[[], str | None]) -> str | None:
-        """The reason that the trial returns, or its exception; without gradient and dropout."""
+    def _run_comparison(self, compare: Callable[[], str | None]) -> str | None:
+        """Call `compare` without gradient and dropout; an exception becomes the reason returned."""
         was_training = self.model.training
         self.model.eval()
         try:
             with torch.no_grad():
-                return trial()
+                return compare()
         except Exception as error:  # whatever a model does with a cache that it does not expect
             return f"a trial ends with {type(error).__name__}: {error}"
         finally:
             self.model.train(was_training)
 
     def _trial_batch(self) -> dict[str, torch.Tensor]:
-        """Three rows of 28 tokens; the first two have the same first 24, the third has padding.
+        """Three rows of 28 tokens; in an update the last 4 are the completion.
 
-        All begin with the same 18 tokens, and the first and the third end with the same five.
+        Rows 0 and 1 have the same prompt, row 2 another, with 3 tokens of padding. All begin with
+        the same 18 tokens. Rows 0 and 2 end with the same 5: only their prompts differ.
         """
         vocabulary = self.model.config.get_text_config().vocab_size
         tokens = (torch.arange(1, 33, device=self.model.device) * vocabulary) // 33
@@ -184,12 +187,13 @@ class _SharedPrompts:
         return {"input_ids": ids, "attention_mask": mask}
 
     def why_update_differs(self) -> str | None:
-        """A reason if the log-probabilities of the last four tokens change; None if they do not."""
+        """Why log-probabilities of the last four tokens change by sharing; None if they do not."""
         batch = self._trial_batch()
         labels = batch["input_ids"].clone()
         labels[:, :-4] = -100
         of_another_prompt = dict(batch, input_ids=batch["input_ids"].clone())
         vocabulary = self.model.config.get_text_config().vocab_size
+        # Another prompt but for its last token: ids of the batch are vocabulary / 33 apart.
         of_another_prompt["input_ids"][:, :-5] += vocabulary // 66
 
         def log_probs(forward: Callable, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -197,10 +201,10 @@ class _SharedPrompts:
 
         plain, shared = log_probs(self.plain_forward, batch), log_probs(self.score, batch)
         other = log_probs(self.plain_forward, of_another_prompt)
-        return self._why_apart(plain, shared, plain - other)
+        return self._why_too_different(plain, shared, plain - other)
 
     def why_generation_differs(self, config: GenerationConfig) -> str | None:
-        """A reason if two greedy tokens with the settings of a run get other log-probabilities."""
+        """Why log-probabilities of two greedy tokens change by sharing; None if they do not."""
         config = copy.deepcopy(config)
         config.update(
             min_new_tokens=2,
@@ -212,17 +216,22 @@ class _SharedPrompts:
         )
         plain = self.plain_generate(**self._trial_batch(), generation_config=config)
         shared = self.generate(**self._trial_batch(), generation_config=config)
-        # After another first token the second step cannot be compared.
+        # After another first token (of two) the second step cannot be compared.
         is_same_token = torch.equal(plain.sequences[:, -2], shared.sequences[:, -2])
         steps = 2 if is_same_token else 1
         plain_logs = torch.stack(plain.logits[:steps]).log_softmax(dim=-1)
         shared_logs = torch.stack(shared.logits[:steps]).log_softmax(dim=-1)
-        return self._why_apart(plain_logs, shared_logs, plain_logs[0, 0] - plain_logs[0, 2])
+        # By step and row: rows 0 and 2 have different prompts.
+        by_another_prompt = plain_logs[0, 0] - plain_logs[0, 2]
+        return self._why_too_different(plain_logs, shared_logs, by_another_prompt)
 
-    def _why_apart(
+    def _why_too_different(
         self, plain: torch.Tensor, shared: torch.Tensor, by_another_prompt: torch.Tensor
     ) -> str | None:
-        """A reason if log-probabilities differ by more than a part of what another prompt does."""
+        """The reason if log-probabilities change by more than rounding, else None.
+
+        As rounding counts `self.tolerance`, a fraction, of the change by another prompt.
+        """
         error = (plain - shared).float().square().mean().sqrt().item()
         change = by_another_prompt.float().square().mean().sqrt().item()
         if error <= self.tolerance * change:
@@ -235,16 +244,19 @@ class _SharedPrompts:
     # --- The update
 
     def score(self, input_ids, attention_mask, labels, fused_lm_head):
-        """TRL's output for (B, tokens) inputs; tokens before the first label run once a prompt."""
+        """TRL's output for a loss, with each distinct prompt of a batch computed once.
+
+        Inputs are (B, tokens); `labels` is -100 in prompts, whose tokens get 0 in the output.
+        """
         width = input_ids.shape[1]
         labelled = (labels != -100).any(dim=0).nonzero()
         # The last token of the prompt predicts the first of the completion. Every process goes this
         # way, even if all its completions are masked: engines need equal numbers of model calls.
         start = labelled[0].item() - 1 if len(labelled) else width - 2
         inputs = {"attention_mask": attention_mask, "fused_lm_head": fused_lm_head}
-        if start < 1:
+        if start < 1:  # nothing to share
             return self.plain_forward(input_ids=input_ids, labels=labels, **inputs)
-        first_U, inverse_B = _unlike_rows(input_ids[:, :start], attention_mask[:, :start])
+        first_U, inverse_B = _unique_rows(input_ids[:, :start], attention_mask[:, :start])
         cache = DynamicCache(config=self.model.config)
         prompt = self.model.base_model(
             input_ids=input_ids[first_U, :start],
@@ -252,24 +264,25 @@ class _SharedPrompts:
             past_key_values=cache,
             use_cache=True,
         )
-        cache.batch_select_indices(inverse_B)
+        cache.batch_select_indices(inverse_B)  # from U rows to B: each row gets its prompt's
         inputs |= {"input_ids": input_ids[:, start:], "labels": labels[:, start:]}
         output = self.plain_forward(past_key_values=cache, **inputs)
-        if self.partitioned:
+        if self.weights_are_sharded:
             # FSDP2 fetches the weights of a layer for the backward pass when the layer's output
-            # gets a gradient. The last layer passes on only keys and values: give its output the
-            # gradient 0.
+            # gets a gradient. Of the prompt's last layer only keys and values are used: give its
+            # output the gradient 0.
             output.log_probs = output.log_probs + 0.0 * prompt.last_hidden_state[0, -1, 0]
         for name in PER_TOKEN:
             value = getattr(output, name)
             if value is not None:
-                setattr(output, name, pad(value, (start, 0)))
+                setattr(output, name, pad(value, (start, 0)))  # zeros for the prompt's columns
         return output
 
     # --- Generation
 
     def generate(self, input_ids, attention_mask, generation_config):
-        """What `generate` returns for (B, W) inputs; all but a prompt's last token is cached."""
+        """Generate as the model does for (B, W) inputs, with each distinct prompt computed once."""
+        # Without the last token of the prompts: `generate` computes at least one.
         cache = self._cache_of_prompts(input_ids[:, :-1], attention_mask[:, :-1])
         # Other limits of `generate` can only make the completion shorter.
         new_tokens = generation_config.max_new_tokens or generation_config.max_length
@@ -294,24 +307,26 @@ class _SharedPrompts:
         A beginning that all prompts share, such as instructions, is computed once, as one row.
         """
         backbone = self.model.base_model
-        first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
+        first_U, inverse_B = _unique_rows(ids_BW, mask_BW)
         ids_UW, mask_UW = ids_BW[first_U], mask_BW[first_U]
         padding_U1 = (mask_UW == 0).sum(dim=1, keepdim=True)
         cache = DynamicCache(config=backbone.config)
         # Without this argument a model takes a token's position from its column.
         takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
-        shared = 0
-        if takes_positions and not self.partitioned and len(ids_UW) > 1:
+        shared = 0  # the number of tokens with which all prompts begin
+        if takes_positions and not self.weights_are_sharded and len(ids_UW) > 1:
             shared = _common_beginning(ids_UW, padding_U1)
         if shared:
             beginning = ids_UW[:1, padding_U1[0] : padding_U1[0] + shared]
             backbone(input_ids=beginning, past_key_values=cache, use_cache=True)
             cache.batch_repeat_interleave(len(ids_UW))
-        # Until the cache is full, a row begins with the shared tokens; its padding follows.
+        # The shared tokens come first in the cache, so the columns of each row are computed in the
+        # order shared, padding, rest, and put back at the end.
         columns_W = torch.arange(ids_UW.shape[1], device=ids_UW.device)
         is_padding_UW = columns_W < padding_U1
         is_rest_UW = columns_W >= padding_U1 + shared
-        order_UW = (is_padding_UW + 2 * is_rest_UW).argsort(dim=1, stable=True)
+        part_UW = is_padding_UW + 2 * is_rest_UW  # 0: shared, 1: padding, 2: rest
+        order_UW = part_UW.argsort(dim=1, stable=True)
         mask_UW = mask_UW.gather(1, order_UW)
         rest = {"input_ids": ids_UW.gather(1, order_UW)[:, shared:], "attention_mask": mask_UW}
         if takes_positions:
@@ -320,31 +335,34 @@ class _SharedPrompts:
         backbone(**rest, past_key_values=cache, use_cache=True)
         back_UW = order_UW.argsort(dim=1)
         for layer in cache.layers:
-            layer.keys = _take(layer.keys, back_UW)[inverse_B]
-            layer.values = _take(layer.values, back_UW)[inverse_B]
+            layer.keys = _reorder_columns(layer.keys, back_UW)[inverse_B]
+            layer.values = _reorder_columns(layer.values, back_UW)[inverse_B]
         return cache
 
 
-def _unlike_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first index of each distinct row, (U,), and each row's distinct row number, (B,)."""
+def _unique_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The index where each distinct row comes first, (U,), and for each row the place there, (B,).
+
+    Example: for rows of tokens `[[5], [7], [5]]` without padding, `[0, 1]` and `[0, 1, 0]`.
+    """
     both = torch.cat([ids_BW, mask_BW.to(ids_BW.dtype)], dim=1)
-    unlike, inverse_B = torch.unique(both, dim=0, return_inverse=True)
+    distinct, inverse_B = torch.unique(both, dim=0, return_inverse=True)
     rows = torch.arange(len(both), device=both.device)
-    first_U = rows.new_full((len(unlike),), len(both))
+    first_U = rows.new_full((len(distinct),), len(both))  # larger than any index: amin lowers it
     return first_U.scatter_reduce(0, inverse_B, rows, "amin"), inverse_B
 
 
 def _common_beginning(ids_UW: torch.Tensor, padding_U1: torch.Tensor) -> int:
-    """How many first tokens all prompts share; 0 if too few. Each prompt keeps one more token."""
-    length = ids_UW.shape[1] - int(padding_U1.max()) - 1
+    """How many tokens all prompts begin with; 0 if too few. `padding_U1` counts left padding."""
+    length = ids_UW.shape[1] - int(padding_U1.max()) - 1  # each prompt keeps one more token
     offsets = torch.arange(max(length, 0), device=ids_UW.device)
     beginnings = ids_UW.gather(1, padding_U1 + offsets)
     same = (beginnings == beginnings[:1]).all(dim=0).long()
-    shared = int(same.cumprod(dim=0).sum())
+    shared = int(same.cumprod(dim=0).sum())  # up to the first place where one differs
     return shared if shared >= WORTH_SHARING else 0
 
 
-def _take(states: torch.Tensor, columns_UW: torch.Tensor) -> torch.Tensor:
+def _reorder_columns(states: torch.Tensor, columns_UW: torch.Tensor) -> torch.Tensor:
     """Reorder the columns of each row in keys or values of shape (U, heads, W, size)."""
     index = columns_UW[:, None, :, None].expand_as(states)
     return states.gather(2, index)
@@ -359,14 +377,16 @@ class _RoomyLayer(DynamicLayer):
     def __init__(self, layer: DynamicLayer, new_tokens: int):
         super().__init__()
         self.lazy_initialization(layer.keys, layer.values)
-        room = (0, 0, 0, new_tokens + 1)  # the last token of the prompt is not in the cache
+        # More columns, the second dimension from the end; one is for the prompt's last token.
+        room = (0, 0, 0, new_tokens + 1)
         self.all_keys, self.all_values = pad(layer.keys, room), pad(layer.values, room)
         self.keys, self.values = layer.keys, layer.values
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Write new keys and values, (B, heads, tokens, size), into the room; return all so far."""
         start = self.keys.shape[2]
         end = start + key_states.shape[2]
-        if end > self.all_keys.shape[2]:
+        if end > self.all_keys.shape[2]:  # no room left: copy
             return super().update(key_states, value_states, *args, **kwargs)
         self.all_keys[:, :, start:end], self.all_values[:, :, start:end] = key_states, value_states
         self.keys, self.values = self.all_keys[:, :, :end], self.all_values[:, :, :end]

@@ -59,7 +59,7 @@ def notes_on_vllm(args: trl.GRPOConfig, weights: str | None) -> list[str]:
     )
     generates = client.get_server_info()["model_config"]["dtype"].removeprefix("torch.")
     trains = training_dtype(args, weights or "auto")
-    if trains in (generates, "auto", "fastest"):
+    if trains in (generates, "auto", "fastest"):  # the last two say no type to compare
         return []
     return [
         f"the vLLM server generates in {generates}, the model trains in {trains}: their "
