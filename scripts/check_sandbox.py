@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def check() -> None:
-    """Print what is in force and the result of each probe, and exit."""
+    """Print what isolation is in force and whether it refused each probe of a way out, and exit."""
     from rewards.sandbox import Sandbox, SandboxError
     from rewards.sandbox.self_test import probe
 

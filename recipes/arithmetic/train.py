@@ -44,7 +44,10 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """Convert a reasoning-gym item to a row; the data set's verifier needs the column `entry`."""
+    """Convert a reasoning-gym item (question, answer, metadata) to a row.
+
+    The reward `reasoning_gym` reads the column `entry`: the item and its data set as JSON.
+    """
     entry = {"dataset": args.dataset_name, "parameters": args.dataset_kwargs or {}, **item}
     return {
         "prompt": [
@@ -63,6 +66,7 @@ def partial_sums(question: str) -> str:
 
     Example: `partial_sums("3 + 4 - 2 =") == "3 + 4 = 7, 7 - 2 = 5"`
     """
+    # Such as "3 + 4 - 2 =" or "Calculate 3 + 4 - 2."
     if not re.fullmatch(r"(?:Calculate )?\d+(?: [+-] \d+)+(?: =|\.)", question):
         return ""
     total, *terms = re.findall(r"(?:[+-] )?\d+", question)
@@ -90,7 +94,8 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     name, parameters = args.dataset_name, args.dataset_kwargs or {}
     count, held_out = args.num_train_rows or 2000, args.num_eval_rows
     size = 100 * (count + held_out)  # if these draws give too few, the task has no more questions
-    first = seed * 100 * (2000 + held_out)  # does not depend on the number of training rows
+    # The seed of item i is first + i; `first` does not depend on the number of training rows.
+    first = seed * 100 * (2000 + held_out)
     try:
         items = reasoning_gym.create_dataset(name, **parameters, seed=first, size=size)
     except (TypeError, AssertionError) as error:
@@ -98,7 +103,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
             f"{name} does not take dataset_kwargs {parameters}: {error}. Give parameters of this "
             "data set."
         ) from error
-    sides = split_distinct(items, count, held_out)
+    sides = split_distinct(items, count, held_out)  # training items, held-out items
     if len(sides[1]) < held_out:
         raise ValueError(
             f"{name} has only {len(sides[1])} distinct held-out questions in {size} draws; "
@@ -115,7 +120,8 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     means a right answer in the tag, whatever text is around the tag.
     """
     formatted = is_xml_format(completion)
-    right = score_reasoning_gym(last_tag(answer_part(completion)), row["entry"]) == 1.0
+    in_tag = last_tag(answer_part(completion))
+    right = score_reasoning_gym(in_tag, row["entry"]) == 1.0
     gold, lenient = row["answer"], right
     if gold is not None and number_of(gold) is not None:
         lenient = is_final_answer(completion, gold)

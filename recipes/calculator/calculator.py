@@ -25,7 +25,7 @@ class Calculator:
         Args:
             expression: Numbers, + - * / and parentheses.
         """
-        self.last = None
+        self.last = None  # if the expression raises, no result remains
         self.last = text_of(value_of(expression))
         return self.last
 
@@ -43,8 +43,8 @@ def value_of(expression: str) -> Fraction:
         raise ValueError(f"longer than {LONGEST} characters")
     if not re.fullmatch(r"[0-9\s.+*/()-]*", expression):
         raise ValueError("only numbers, + - * / and parentheses")
-    value = exact_constant(parse(expression))  # parse raises ValueError
-    if value is None:  # 1 / 0
+    value = exact_constant(parse(expression))  # exact; parse raises ValueError
+    if value is None:  # no value, as of 1 / 0
         raise ValueError(f"cannot work out {expression!r}")
     return value
 

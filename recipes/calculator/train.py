@@ -37,10 +37,11 @@ class RecipeArguments(CommonArguments):
 def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
     """Make a row of a start number and its steps: question, expression and answer.
 
-    Example: the steps `[("+", 38), ("*", 6)]` from 47 give the expression `(47 + 38) * 6`.
+    Example: 47 and the steps `[("+", 38), ("*", 6)]` give the question "Take 47, add 38, multiply
+    by 6.", the expression `(47 + 38) * 6` and the answer "510".
     """
     expression, ends_in_sum = str(first), False
-    for sign, number in steps:  # * binds more than the sum before it
+    for sign, number in steps:  # a sum needs parentheses before *
         if sign == "*" and ends_in_sum:
             expression = f"({expression})"
         expression, ends_in_sum = f"{expression} {sign} {number}", sign != "*"
@@ -58,12 +59,12 @@ def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
 
 
 def reference_completion(row: dict) -> list[dict]:
-    """Messages: a tool call with the row's expression, the result, and the answer."""
+    """A right completion, as chat messages: the call of the calculator, its result, the answer."""
     call = {"name": "calculate", "arguments": {"expression": row["expression"]}}
     return [
         {
             "role": "assistant",
-            "content": "",
+            "content": "",  # a turn that calls a tool has no text
             "tool_calls": [{"type": "function", "function": call}],
         },
         {"role": "tool", "name": "calculate", "content": row["answer"]},
@@ -78,6 +79,7 @@ def questions(seed: int) -> Iterator[dict]:
         signs = [drawn.choice("+-*") for _ in range(drawn.randint(2, 3))]
         first = drawn.randint(2, 99)
         row = to_row(first, [(sign, drawn.randint(2, 9 if sign == "*" else 99)) for sign in signs])
+        # split_distinct tells items apart by their question.
         yield {"question": row["prompt"][-1]["content"], "row": row}
 
 

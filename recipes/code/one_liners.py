@@ -46,11 +46,11 @@ TESTS = 6  # tests per task; the prompt shows the first
 def one_liner_tasks(
     train: int, test: int, seed: int, held_out: Callable[[str], bool]
 ) -> dict[str, list[dict]]:
-    """Generate distinct tasks for the splits `train` and `test`.
+    """Generate so many distinct tasks for the splits `train` and `test`.
 
     All training tasks use TRAINED templates; half of the test tasks do, the others use NEW ones.
-    `held_out` tells which expressions of TRAINED templates appear only in `test`. A task's name
-    begins with `trained/` or `new/`.
+    `held_out` tells which expressions of TRAINED templates, such as `x + 3`, appear only in `test`.
+    A task's name begins with `trained/` or `new/`.
     """
     rng = random.Random(seed)
     new = draw_tasks("new", NEW, test // 2, rng, lambda expression: True)
@@ -66,7 +66,7 @@ def draw_tasks(
 
     `source` begins their names; `templates` are pairs such as `("{n} more than x", "x + {n}")`.
     """
-    tasks: dict[str, dict] = {}
+    tasks: dict[str, dict] = {}  # name -> task: a task that is drawn again counts once
     for _ in range(200 * count):
         if len(tasks) == count:
             break
@@ -87,7 +87,8 @@ def draw_tasks(
 def make_task(function: str, words: str, expression: str, rng: random.Random) -> dict:
     """Make the prompt, the tests on random arguments, and the solution of one function.
 
-    For example of the function `add`, in words `3 more than x`, as an expression `x + 3`.
+    Example: the function "f", in words "3 more than x", as an expression "x + 3", is asked for by
+    "Write a function f(x) that returns 3 more than x." and has tests such as "assert f(4) == 7".
     """
     argument = next(name for name in ("xs", "s", "x") if re.search(rf"\b{name}\b", expression))
     draw_input = {

@@ -136,13 +136,13 @@ def select_tasks(file: Path, tasks: list[Task]) -> list[Task]:
 
 
 def read_rows(file: Path | None, keys: dict[str, tuple[type, ...]], *hub: str) -> list[dict]:
-    """Read the rows of a file, or of all splits on the Hub if `file` is None; check their keys."""
-    accept = with_keys(keys)
+    """Read rows that have `keys` (name -> types) from a file, else from a data set on the Hub."""
+    check_row = with_keys(keys)
     if file:
-        return read_jsonl(file, accept)
+        return read_jsonl(file, check_row)
     from datasets import load_dataset
 
-    return [accept(row) for split in load_dataset(*hub).values() for row in split]
+    return [check_row(row) for split in load_dataset(*hub).values() for row in split]
 
 
 def mbpp_task(row: dict[str, Any]) -> Task:
@@ -150,6 +150,8 @@ def mbpp_task(row: dict[str, Any]) -> Task:
 
     Example: the prompt of task 603 ends in
     "Your code should pass this test:\\nassert get_ludic(10) == [1, 2, 3, 5, 7]"
+
+    The reward does not see `hidden_tests`: MBPP's harder ones. Some rows have Windows line ends.
     """
     setup = row.get("test_setup_code", "").replace("\r\n", "\n")
     example = f"{setup.strip()}\n{row['test_list'][0]}".strip()
@@ -167,8 +169,9 @@ def mbpp_task(row: dict[str, Any]) -> Task:
 def humaneval_task(row: dict[str, Any]) -> Task:
     """Convert a row of HumanEval to a task: its `check` function becomes one test.
 
-    The code of the prompt before the stub becomes the preamble. If the test calls a helper function
-    of the prompt, the preamble is also the setup, so that the test never uses the program's helper.
+    The code of the prompt before the stub (the function to complete) becomes the preamble, which
+    runs before the program. If the test calls a helper function of the prompt, the preamble is also
+    the setup, which runs with the test, so that the test never uses the program's helper.
     """
     parsed = ast.parse(row["prompt"]).body
     stub = next(node for node in parsed if getattr(node, "name", "") == row["entry_point"])
@@ -200,8 +203,8 @@ def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dro
     kept, dropped = [], {}
     for task in tasks:
         tests, hidden = task["tests"], task["hidden_tests"]
-        third = 0 if hidden or len(tests) < 2 else max(1, len(tests) // 3)
-        visible = len(tests) - (third if hide is None else hide)
+        by_default = 0 if hidden or len(tests) < 2 else max(1, len(tests) // 3)
+        visible = len(tests) - (by_default if hide is None else hide)
         if visible < 1:
             dropped[task["name"]] = f"too few tests to hide {hide}"
             continue
@@ -212,7 +215,9 @@ def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dro
 def check_references(
     tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S * REFERENCE_SHARE
 ) -> tuple[list[Task], Dropped]:
-    """Keep tasks whose reference passes all tests in time; tasks without a reference are kept."""
+    """Keep tasks whose reference solution passes all tests in time (`run`: in the sandbox), or that
+    have none; return them and the dropped ones (name -> reason).
+    """
     trials = [
         (task, task["solution"], task["tests"] + task["hidden_tests"])
         for task in tasks
@@ -244,7 +249,7 @@ def drop_trivial(
     for kind, (name, outcome) in zip(kinds, run_programs(trials, run, TIMEOUT_S), strict=True):
         if outcome.status == "pass":
             dropped.setdefault(name, f"a trivial solution passes: {kind}")
-        elif kind == NOTHING and outcome.reason == NEVER_CALLED:
+        elif kind == NOTHING and outcome.reason == NEVER_CALLED:  # a test ignores the program
             dropped.setdefault(name, outcome.reason)
     return [task for task in tasks if task["name"] not in dropped], dropped
 
@@ -273,13 +278,13 @@ def trivial_solutions(task: Task) -> dict[str, str]:
 
     If the task has several tests, one of the programs answers the first test by heart.
     """
-    cases = parse_cases(task["tests"])
+    cases = parse_cases(task["tests"])  # pairs (stdin, stdout); None for assert statements
     if cases is not None:
         programs = {f"print {text!r}": f"print({text!r})" for text in PRINTED}
         if len(cases) > 1:
             programs["print what the first test expects"] = f"print({cases[0][1]!r})"
         return programs | {"print the input": "import sys\nprint(sys.stdin.read())"}
-    # Bodies of a function whose arguments are the list `given`
+    # description -> body of a function whose arguments are the list `given`
     bodies = {f"return {value}": f"return {value}" for value in RETURNED}
     bodies["return the argument"] = "return given[0]"
     bodies["clear the argument and return it"] = "given[0].clear(); return given[0]"
@@ -290,7 +295,7 @@ def trivial_solutions(task: Task) -> dict[str, str]:
     if len(task["tests"]) > 1 and (value := expected_constant(task["tests"][0])):
         bodies["return what the first test expects"] = f"return {value}"
     programs, names = {NOTHING: ""}, called_names(task, task["tests"])
-    for kind, body in bodies.items():
+    for kind, body in bodies.items():  # each function that the tests call gets this body
         programs[kind] = "\n".join(FUNCTION.format(name, body) for name in names)
     return programs
 

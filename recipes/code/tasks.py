@@ -50,13 +50,13 @@ def read_tasks(path: str | Path | None, split: str) -> list[Task]:
 
 
 def complete_row(row: Any, name: str = "") -> Task:
-    """Fill in missing keys, in the order of KEYS, and check all; `name` is the default name."""
+    """Fill in a task's missing keys with "" or [], and check all; `name` is the default name."""
     check_keys(row)
     if isinstance(row["prompt"], list):
         raise ValueError("prompt is a chat; give its question as text: the recipe makes the chat.")
     if unknown := sorted(row.keys() - KEYS.keys()):
         raise ValueError(f"unknown key {', '.join(unknown)}; allowed: {', '.join(KEYS)}.")
-    task = {key: row.get(key, kind()) for key, kind in KEYS.items()}
+    task = {key: row.get(key, kind()) for key, kind in KEYS.items()}  # key -> str or list
     task["name"] = task["name"] or name
     for key, kind in KEYS.items():
         if type(task[key]) is not kind:
@@ -74,7 +74,8 @@ def complete_row(row: Any, name: str = "") -> Task:
 def prompt_of(task: Task, template: str) -> str:
     """The user's message for a task: `template` with the task's text in the place of `{task}`.
 
-    A template with more words than `{task}` gets a HumanEval stub without "Complete this ...".
+    A template with words of its own asks for the solution itself: there a HumanEval task loses the
+    words "Complete this Python function:".
     """
     if "{task}" not in template:
         raise ValueError(

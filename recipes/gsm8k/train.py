@@ -30,7 +30,7 @@ CALCULATION = re.compile(r"<<[^<>]*>>")  # GSM8K's marks for a calculator: <<48/
 
 
 def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> dict:
-    """Convert a GSM8K item to a row; a worked example comes first, if there is one."""
+    """Convert a GSM8K item to a row; `example` is [question, completion] or empty."""
     system_prompt = SYSTEM_PROMPT if system_prompt is None else system_prompt
     return {
         "prompt": [

@@ -61,7 +61,7 @@ def reference_completion(row: dict) -> str:
 
 
 def check_gold(gold: str, boxed: bool) -> str | None:
-    """Say why a gold cannot be used in a box, or in tags (numbers only); None if it can."""
+    """Say why a gold answer cannot be used in a box, or in tags (numbers only); None if it can."""
     if boxed and (problem := gold_problem(gold)):
         return f"{gold[:80]!r} cannot be compared with an answer: {problem}"
     if not boxed and number_of(gold) is None:
@@ -82,7 +82,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
         )
 
     def check(gold: str) -> str | None:
-        """Say why a gold cannot be used; None if its own reference completion is right."""
+        """Say why a gold answer cannot be used; None if its own reference completion is right."""
         own = args.reference.replace("{answer}", gold)
         if problem := check_gold(gold, boxed="\\boxed" in own):
             return problem

@@ -20,7 +20,7 @@ Items = Iterator[tuple[dict[str, Any], bool]]
 
 
 def sums(path: None, seed: int) -> Items:
-    """Sums and differences of two numbers."""
+    """Yield sums and differences of two numbers, each with whether it is held out."""
     settings = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
     for item in reasoning_gym.create_dataset("chain_sum", **settings, seed=seed * 5000, size=5000):
         question = item["question"].rpartition(": ")[2]
@@ -29,7 +29,7 @@ def sums(path: None, seed: int) -> Items:
 
 
 def gsm8k(path: str | None, seed: int) -> Items:
-    """GSM8K, from a folder with train.jsonl and test.jsonl or the Hub; test rows are held out."""
+    """Yield GSM8K from a folder (train.jsonl, test.jsonl) or the Hub; test rows are held out."""
     for split in ("train", "test"):
         hub = None if path else load_dataset("openai/gsm8k", "main", split=split)
         for row in hub or read_questions(path, split):
@@ -45,7 +45,7 @@ def programs(path: str | None, seed: int) -> Items:
 
 
 def passages(path: str | None, seed: int) -> Items:
-    """The first 25 words of English passages to continue, from JSON Lines with a key `text`."""
+    """Yield the first 25 words of English passages (JSON Lines with `text`), a quarter held out."""
     for item in read_jsonl(Path(path or PASSAGES), with_keys({"text": (str,)})):
         words = " ".join(item["text"].split()[:25])
         row = {"task": "number_count", "question": f"{INSTRUCTION}\n\n{words}"}

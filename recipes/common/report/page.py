@@ -37,8 +37,9 @@ def write_report(folder: Path) -> None:
     config, run = files.read_config(folder), summary_of(folder)
     before, after = (files.read_evaluated(folder, stage) for stage in (files.BEFORE, files.AFTER))
     curves = panels([files.read_log(folder)], [files.read_validation(folder)])
+    # At the top of the page stands the first validation metric, with the reward behind it.
     picture = next((panel for panel in curves if panel.rewards), None)
-    generations, logged = generations_of(folder)
+    generations, logged = generations_of(folder)  # logged: the number of completions
     minutes = [[phase, seconds / 60] for phase, seconds in run.get("seconds", {}).items()]
     write(
         folder / files.REPORT,
@@ -47,7 +48,7 @@ def write_report(folder: Path) -> None:
         facts=facts_of(run),
         results=run["before"] and comparison(run["before"], run["after"], run["mcnemar_p"]),
         picture=picture and (picture.title, svg(picture)),
-        questions=in_order(before, after) if after else [],
+        questions=changed_first(before, after) if after else [],
         figures=[(panel.title, svg(panel)) for panel in curves if panel is not picture],
         generations=generations,
         logged=logged,
@@ -60,13 +61,14 @@ def write_report(folder: Path) -> None:
 def write_comparison(folders: list[Path], output: Path) -> None:
     """Write one page of several runs, finished or not: a column for each run, curves overlaid.
 
-    It links the page of each run, which `write_report` writes. Raises as `write_report` does.
+    It links the page of each run, and shows only the settings in which the runs differ.
+    FileNotFoundError if no run wrote a folder, ValueError if a file is damaged.
     """
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
     pages = [quote(os.path.relpath(folder / files.REPORT, output.parent)) for folder in folders]
-    colors = [number % len(COLORS) for number in range(len(folders))]
+    colors = [number % len(COLORS) for number in range(len(folders))]  # by index, as in the curves
     curves = panels(
         [files.read_log(folder) for folder in folders],
         [files.read_validation(folder) for folder in folders],
@@ -83,7 +85,7 @@ def write_comparison(folders: list[Path], output: Path) -> None:
 
 
 def write(output: Path, **content: Any) -> None:
-    """Fill page.html with the values that its variables name, and write the page to `output`."""
+    """Fill the template page.html (`content`: variable -> value) and write it to `output`."""
     environment = Environment(autoescape=True)
     environment.filters |= {"cell": cell, "words": in_words, "text": text_of, "turns": messages}
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
@@ -98,7 +100,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def facts_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on how long a run took and how it ended, from its `summary_of`."""
+    """Sentences on how long a run took and how it ended; `run` is the content of summary.json."""
     length = "This run is not finished."
     if "steps" in run:
         length = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
@@ -106,7 +108,7 @@ def facts_of(run: dict[str, Any]) -> list[str]:
 
 
 def column_of(run: dict[str, Any]) -> dict[str, str]:
-    """A run's column of the comparison, from its `summary_of`: label -> text.
+    """A run's column of the comparison, from the content of its summary.json: label -> text.
 
     For example `{"correct answer": "20.0 % (15-26) → 40.0 % (33-47)\\n+20.0 pt, p 0.0012", ...}`.
     """
@@ -116,9 +118,9 @@ def column_of(run: dict[str, Any]) -> dict[str, str]:
         column["test questions"] = head[0]
         for label, before, *later in lines:
             column[label] = before
-            if later:  # after, change and p; a mean has no p
-                after, *change = later
-                column[label] += f" → {after}\n{', p '.join(change)}"
+            if later:  # the run is finished
+                after, *change_and_p = later  # a mean, such as that of a reward, has no p
+                column[label] += f" → {after}\n{', p '.join(change_and_p)}"
     return column
 
 
@@ -129,10 +131,10 @@ def side_by_side(corner: str, names: list[str], columns: list[dict[str, Any]]) -
     return [[corner, *names], *lines]
 
 
-def in_order(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
-    """The questions that the page shows, each before and after: those first that changed.
+def changed_first(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
+    """The test questions that the page shows: pairs of the same row before and after training.
 
-    Of the others there are at most `MAX_UNCHANGED`.
+    Rows whose metrics changed come first, then at most `MAX_UNCHANGED` (200) of the others.
     """
     questions = list(zip(before, after, strict=True))
     changed = [pair for pair in questions if pair[0]["metrics"] != pair[1]["metrics"]]
@@ -141,7 +143,11 @@ def in_order(before: list[dict], after: list[dict]) -> list[tuple[dict, dict]]:
 
 
 def generations_of(folder: Path) -> tuple[list[tuple[int, Table]], int]:
-    """Step and table of each generation that the page shows, and the number of all completions."""
+    """Step and table of each generation that the page shows, and the number of all completions.
+
+    A table has a line for each completion. If there are more than `MAX_COMPLETIONS` (5 000), only
+    every n-th generation is shown, and the last.
+    """
     tables: list[Any] = []
     for path in files.completion_files(folder):
         table = files.read_completions(path)
@@ -149,13 +155,13 @@ def generations_of(folder: Path) -> tuple[list[tuple[int, Table]], int]:
         if not tables or not table.drop_columns(["step"]).equals(tables[-1].drop_columns(["step"])):
             tables.append(table)
     logged = sum(table.num_rows for table in tables)
-    every = max(1, math.ceil(logged / MAX_COMPLETIONS))
+    n = max(1, math.ceil(logged / MAX_COMPLETIONS))
     generations = []
-    for table in [*tables[:-1:every], *tables[-1:]]:
+    for table in [*tables[:-1:n], *tables[-1:]]:
         names = [name for name in table.column_names if name not in files.FIRST_COLUMNS]
         lines = [["prompt", "completion", *names]]
         for row in table.to_pylist():
-            question = messages(row["prompt"])[-1][1]
+            _, question = messages(row["prompt"])[-1]  # role and text of the last message
             lines.append([question, text_of(row["completion"]), *(row[name] for name in names)])
         generations.append((table["step"][0].as_py(), lines))
     return generations, logged
@@ -167,7 +173,7 @@ def text_of(completion: str | list[dict]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as the text of a cell: floats get four digits, None and NaN a dash."""
+    """A value as the text of a cell: floats get four significant digits, None and NaN a dash."""
     if value is None or value != value:  # NaN
         return "–"
     if isinstance(value, float):

@@ -60,9 +60,10 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     """The pictures of some runs, of each its log and its evaluations of the validation rows.
 
     First the total reward, then each validation metric (the verdict's first), then logged keys.
+    `push/NAME`, shown as pull, says whether updates raise (above 0) or lower the metric NAME.
     """
     keys = sorted({key for log in logs for entry in log for key in entry})
-    titles = {}
+    titles = {}  # logged key -> title of its picture
     for key in keys:
         kind, _, name = key.partition("/")
         if kind in ("rewards", "step_rewards") and name.endswith("/mean"):
@@ -77,8 +78,9 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
     rewards = [curve(log, "reward") for log in logs]
     metrics = metric_names(line for validation in validations for line in validation)
+    verdict_first = dict.fromkeys([*independent_metrics(metrics), *metrics])
     validated = []
-    for metric in dict.fromkeys([*independent_metrics(metrics), *metrics]):
+    for metric in verdict_first:
         curves, spans = zip(*(shares(lines, metric) for lines in validations), strict=True)
         title = f"validation: {in_words(metric)} (share, 95 % band; dashed: the reward)"
         validated.append(Panel(title, list(curves), list(spans), rewards))
@@ -93,9 +95,10 @@ def curve(log: Log, key: str) -> Points:
 
 
 def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
-    """A metric's share at each evaluation of the validation rows, and its Wilson interval.
+    """The share of rows where a metric is True, by step of the evaluation; its Wilson intervals.
 
-    Only rows with the metric count; an evaluation without such a row is left out.
+    `validation` has a line for each evaluation: its `step`, and in `metrics` the outcome of each
+    row by metric. Rows without the metric (None) do not count.
     """
     points, spans = {}, {}
     for line in validation:
@@ -119,16 +122,17 @@ def smooth(values: pd.Series) -> pd.Series:
 
 
 def svg(panel: Panel) -> str:
-    """A panel as SVG without its title, in the colours that the page's theme gives to the runs."""
+    """A panel as <svg> without its title, in colours that the page sets, such as var(--run0)."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # no two panels share ids
         figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
         draw(panel, figure.subplots())
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(text, format="svg", transparent=True, metadata=no_metadata)
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
+    # Inside HTML no namespaces are needed; without a size it fills its place on the page.
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
     drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # use the page's font
     drawn = drawn.replace(LINE, "var(--line)")
@@ -140,15 +144,16 @@ def svg(panel: Panel) -> str:
 def draw(panel: Panel, axis: Any) -> None:
     """Draw the curve of each run on a matplotlib axis, in the run's colour.
 
-    Behind a validation metric stand its band and, on a second axis, the run's reward.
+    A validation metric has `panel.rewards`: its 95 % band and, dashed on a second axis, the run's
+    reward are drawn with it. Any other curve has its moving average.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    behind = axis.twinx() if panel.rewards else None
+    reward_axis = axis.twinx() if panel.rewards else None
     for number, points in enumerate(panel.curves):
         color = COLORS[number % len(COLORS)]
         values = pd.Series(points, dtype=float)  # drawn over its index, the steps
-        if behind is None:
+        if reward_axis is None:
             axis.plot(values, color=color, alpha=0.35, linewidth=1)
             # A line needs two points.
             axis.plot(smooth(values), color=color, marker="o" if len(points) == 1 else None)
@@ -157,11 +162,11 @@ def draw(panel: Panel, axis: Any) -> None:
             axis.fill_between(list(points), low, high, color=color, alpha=0.2, linewidth=0)
             axis.plot(values, color=color, marker="o", markersize=4)
             reward = smooth(pd.Series(panel.rewards[number], dtype=float))
-            behind.plot(reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
-    if behind is not None:
+            reward_axis.plot(reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
+    if reward_axis is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        behind.set_ylabel("reward")
-        behind.grid(visible=False)
+        reward_axis.set_ylabel("reward")
+        reward_axis.grid(visible=False)
     steps = [step for points in panel.curves for step in points] or [1]
     axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # no empty space for a step 0
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))

@@ -28,7 +28,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
     args, state, best, stopped = trainer.args, trainer.state, None, None
     if args.load_best_model_at_end and state.best_model_checkpoint is not None:
         best = {  # this checkpoint replaces the last step's
-            "step": int(state.best_model_checkpoint.rpartition("-")[2]),
+            "step": int(state.best_model_checkpoint.rpartition("-")[2]),  # of "checkpoint-120"
             "metric": args.metric_for_best_model,
             "value": state.best_metric,
             "rows": len(trainer.eval_dataset or ()),
@@ -38,6 +38,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
         metric = in_words((args.metric_for_best_model or "").removeprefix("validation/"))
         stopped = f"{metric} was no better for {patience} evaluations"
     return {
+        # verdict, before, after, mcnemar_p, voided
         **figures_of(Path(args.output_dir), best["step"] if best else None),
         "best_checkpoint": best,
         "stopped": stopped,
@@ -51,7 +52,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
 
 
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
-    """The text that a run prints at its end: verdict, before-and-after table, where files are."""
+    """The text that a run prints at its end, from its summary.json: verdict, table, files."""
     steps = f"{summary['steps']} step{'s' * (summary['steps'] != 1)}"
     lines = [
         f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",
@@ -70,7 +71,7 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
 def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     """Write table, summary.json and the page, and print the table.
 
-    summary.json marks the run as finished, so the table comes first. The page reads it.
+    summary.json marks the run as finished, so the table comes first; the page reads summary.json.
     """
     table = final_table(folder, summary)
     files.write_whole(folder / files.TABLE, table + "\n")
@@ -84,7 +85,7 @@ def write_card(trainer: GRPOTrainer, folder: Path, table: str) -> None:
     """Write TRL's model card, followed by the table of results as text."""
     trainer.create_model_card(model_name=folder.name)
     with (folder / files.CARD).open("a", encoding="utf-8") as card:
-        # The Hub would render markup that the table contains.
+        # A metric or path in the table may look like markup, which the Hub would render.
         text = escape(table, quote=False).replace("```", "'''")
         card.write(f"\n## Before and after\n\n```\n{text}\n```\n")
 
@@ -95,7 +96,7 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
     If the upload fails, print the command for it and exit with status 1. `Trainer.push_to_hub` is
     not used: it would write a model card without the table.
     """
-    ignored = [files.CHECKPOINTS, f"*{files.PARTIAL}", files.LOCK]
+    ignored = [files.CHECKPOINTS, f"*{files.PARTIAL}", files.LOCK]  # partial: half written
     try:
         upload_folder(
             repo_id=repo_id,

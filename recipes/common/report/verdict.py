@@ -53,6 +53,7 @@ def verdict_of_run(
 ) -> Verdict:
     """The verdict on a run by its test questions, evaluated before and after training.
 
+    `log` has a line for each logged step, `validation` for each evaluation of the validation rows.
     Each task with its own metrics has its own sentence. If a metric rose but is not shown to beat
     the commonest correct answer given to every question, the verdict says so: a model can learn to
     always say yes. `chosen` is the step of the best checkpoint, if it replaced the last one; steps
@@ -63,7 +64,7 @@ def verdict_of_run(
         validation = [line for line in validation if line["step"] <= chosen]
     if not (before and after):
         return Verdict("not known", f"{UNKNOWN} no rows were evaluated before and after.")
-    metrics = [
+    metrics = [  # those with an outcome before and after for at least one row
         name
         for name in metric_names(before)
         if paired(outcomes(before, name), outcomes(after, name))[0]
@@ -71,7 +72,7 @@ def verdict_of_run(
     if not metrics:
         return Verdict("not known", f"{UNKNOWN} the metric gave no row an outcome both times.")
     names, sentences, notes = [], [], []
-    for metric in independent_metrics(metrics):
+    for metric in independent_metrics(metrics):  # of each task the one that rewards see least
         name, sentence = verdict(metric, log, validation, before, after)
         names.append(name)
         sentences.append(sentence)
@@ -107,10 +108,11 @@ def verdict(
     if change.p < LEVEL:
         moved = "rose" if change.size > 0 else "fell"
     reward_rose = slope > 0 and p_slope < LEVEL
-    name = NAMES[moved][reward_rose]
+    without_rise, with_rise = NAMES[moved]
+    name = with_rise if reward_rose else without_rise
     words = in_words(metric)
     label = f"{words} on the test questions"
-    if metric in before[0].get("by_reward", []):
+    if metric in before[0].get("by_reward", []):  # not an independent check of the reward
         label += " (by the reward's own scorer)"
     opening = OPENINGS[name].format(metric=label)
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
@@ -132,28 +134,29 @@ class Change(NamedTuple):
 
 def change_of(before: list[bool | None], after: list[bool | None]) -> Change:
     """The change between the outcomes of the same rows by a metric in two evaluations."""
-    old, new = paired(before, after)
+    old, new = paired(before, after)  # without rows that have None in either
     size = share(new) - share(old)
     within = points(size, paired_interval(old, new))
+    # Such as "20.0 % to 40.0 %, +20.0 pt (+3 to +36), on 40 rows"
     figures = f"{percent(share(old))} to {percent(share(new))}, {within}, on {len(old)} rows"
     return Change(size, mcnemar_p(old, new), figures)
 
 
 def late_fall(metric: str, validation: list[dict[str, Any]]) -> str:
-    """A sentence if the metric fell on the validation rows after its best evaluation in between.
+    """A sentence if the metric fell on the validation rows after its best evaluation; else "".
 
-    The first evaluation is of step 0. The 5 % of the test are divided by the number of evaluations
-    in between (Bonferroni), because the best was picked from all of them.
+    The best is one between the first (of step 0) and the last. The 5 % of the test are divided by
+    the number of evaluations in between (Bonferroni), because the best was picked from all of them.
     """
-    of_step = {
+    outcomes_at = {  # step -> True, False or None for each validation row
         line["step"]: line["metrics"][metric] for line in validation if metric in line["metrics"]
     }
-    if len(of_step) < 3:
+    if len(outcomes_at) < 3:
         return ""
-    first, *between, last = sorted(of_step)
-    best = max(between, key=lambda step: share(of_step[step]))
-    rise = change_of(of_step[first], of_step[best])
-    fall = change_of(of_step[best], of_step[last])
+    first, *between, last = sorted(outcomes_at)
+    best = max(between, key=lambda step: share(outcomes_at[step]))
+    rise = change_of(outcomes_at[first], outcomes_at[best])
+    fall = change_of(outcomes_at[best], outcomes_at[last])
     if rise.size <= 0 or fall.size >= 0:
         return ""
     chance = "" if fall.p < LEVEL / len(between) else "; that may be chance"
@@ -164,7 +167,11 @@ def late_fall(metric: str, validation: list[dict[str, Any]]) -> str:
 
 
 def one_answer_note(metric: str, rows: list[dict[str, Any]]) -> list[str]:
-    """A sentence if the metric is not shown to beat the commonest answer given to every row."""
+    """A list with a sentence if the model may be no better than one fixed answer; else empty.
+
+    The fixed answer is the commonest correct answer of the rows, given to every row. An answer that
+    is correct for one row only is no pattern to learn.
+    """
     rows = [row for row in rows if row["metrics"].get(metric) is not None]
     answers = [row["answer"] for row in rows if isinstance(row.get("answer"), str | int | float)]
     if not answers:
@@ -185,7 +192,8 @@ def one_answer_note(metric: str, rows: list[dict[str, Any]]) -> list[str]:
 def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
     """The verdict and the evaluations of a run folder; None for what the run has not reached.
 
-    `chosen` is the step of the best checkpoint, if it replaced the last one.
+    Keys: `verdict`, `before`, `after`, `mcnemar_p`, `voided` (a sentence). `chosen` is the step of
+    the best checkpoint, if it replaced the last one.
     """
     log, validation = read_log(folder), read_validation(folder)
     before, after = read_evaluated(folder, BEFORE), read_evaluated(folder, AFTER)
@@ -197,14 +205,17 @@ def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
 def left_out_sentence(log: list[dict[str, Any]]) -> str | None:
     """A sentence on completions that were left out and taught nothing; None if there are none.
 
+    The log has shares of completions; `errors/NAME` and `unparsed/NAME` are failures of a reward.
+
     >>> left_out_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
     '25.0 % of the completions were left out and taught nothing: right could not score them.'
     """
     shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
     if not any(shares):
         return None
-    failures = {key for entry in log for key in entry if entry[key]}
-    names = {key.partition("/")[2] for key in failures if key.startswith(("errors/", "unparsed/"))}
+    above_zero = {key for entry in log for key in entry if entry[key]}
+    failures = [key for key in above_zero if key.startswith(("errors/", "unparsed/"))]
+    names = {key.partition("/")[2] for key in failures}
     return (
         f"{percent(mean(shares))} of the completions were left out and taught nothing: "
         f"{', '.join(sorted(names))} could not score them."

@@ -19,7 +19,7 @@ from recipes.common.training.config import add_model_arguments
 from recipes.common.utils.machine import make_head_input_contiguous
 
 # Nothing is trained, logged or saved. Reward failures do not stop a probe, which reports them.
-IDLE = {
+SETTINGS_WITHOUT_TRAINING = {
     "output_dir": tempfile.gettempdir(),
     "report_to": "none",
     "eval_strategy": "no",
@@ -39,34 +39,37 @@ IDLE = {
 
 
 def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
-    """Make a recipe's trainer that takes no step, of the model `name` or else the recipe's model.
+    """Make a recipe's trainer that only completes and scores rows; it takes no optimizer step.
 
-    `name` is a Hub id, checkpoint, run folder or adapter. ValueError if it cannot be loaded.
+    Its model is `name` (Hub id, checkpoint, run folder or adapter), or the recipe's if that is
+    None. ValueError if the model cannot be loaded.
     """
-    settings, own = {**recipe.args.training, **IDLE}, ModelConfig(**recipe.args.model)
+    settings = {**recipe.args.training, **SETTINGS_WITHOUT_TRAINING}
+    of_model = ModelConfig(**recipe.args.model)
     settings["use_cpu"] = settings["use_cpu"] or not torch.accelerator.is_available()
     # TRL wants whole groups in a batch; the YAML's batch may give them only on several processes.
     settings["per_device_train_batch_size"] = settings["num_generations"]
     training = GRPOConfig(**settings)
-    add_model_arguments(training, own)
-    model: Any = name or own.model_name_or_path
+    add_model_arguments(training, of_model)
+    model: Any = name or of_model.model_name_or_path
     try:
-        tokenizer = load_tokenizer(model, own.model_revision, training.trust_remote_code)
+        tokenizer = load_tokenizer(model, of_model.model_revision, training.trust_remote_code)
         if Path(model, "adapter_config.json").is_file():
             model = AutoPeftModelForCausalLM.from_pretrained(model, **training.model_init_kwargs)
             training.model_init_kwargs = None
+        quantization = get_quantization_config(of_model) if isinstance(model, str) else None
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=recipe.rewards,
             args=training,
             train_dataset=Dataset.from_list([{"prompt": "never trained on"}]),
             processing_class=tokenizer,
-            quantization_config=get_quantization_config(own) if isinstance(model, str) else None,
+            quantization_config=quantization,
         )
     except (OSError, TypeError, RuntimeError) as error:  # RuntimeError: weights of other shapes
         raise ValueError(f"model {model!r} cannot be loaded: {error}") from error
     make_head_input_contiguous(trainer.model)
-    if not own.use_peft:  # PEFT's generate bypasses accelerate's autocast, in a run as well
+    if not of_model.use_peft:  # PEFT's generate bypasses accelerate's autocast, in a run as well
         trainer.model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
         trainer.model_wrapped = trainer.model
     trainer.model.eval()
@@ -76,9 +79,9 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
 def sample(
     trainer: GRPOTrainer, rows: list[dict], samples: int, batch_size: int
 ) -> list[list[Rollout]]:
-    """Draw `samples` completions for each row; return a list of them for each row.
+    """Draw `samples` completions (a number) for each row; return a list of them for each row.
 
-    Those of a row are generated next to each other, so that padding is small.
+    Those of a row are generated next to each other, as equal prompts need no padding.
     """
     repeated = [row for row in rows for _ in range(samples)]
     drawn = []
@@ -89,7 +92,7 @@ def sample(
 
 
 def held_out_rows(recipe: Recipe) -> list[dict]:
-    """The evaluation rows; `rows_of_split` reads the test split alone: HumanEval has no other."""
+    """The held-out rows; `rows_of_split` reads no training split, which HumanEval does not have."""
     args, module = recipe.args, recipe.module
     seed, count = args.training["seed"], args.recipe.num_eval_rows
     if hasattr(module, "rows_of_split"):

@@ -62,17 +62,19 @@ def probe(
 ) -> bool:
     """Sample, score, print, write to `output`; return whether there is enough to learn from.
 
-    The options are those of scripts/probe.py. Raises ValueError with all problems, one a line.
+    `num_processes` is that of the run to come, `keep` as in `keep_rows`; the others are those of
+    scripts/probe.py. Raises ValueError with all problems, one a line.
     """
     recipe = load_recipe(config, overrides)
     training, rewards = recipe.args.training, recipe.rewards
-    rows, group = first_rows(recipe.train_rows), training["num_generations"]
-    batch_size = group * max(1, training["per_device_train_batch_size"] // group)
+    rows, group_size = first_rows(recipe.train_rows), training["num_generations"]
+    # In completions: whole groups, as many as fit into the run's batch, but at least one.
+    batch_size = group_size * max(1, training["per_device_train_batch_size"] // group_size)
     check(training, rewards, rows, batch_size)
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
     samples = []
-    for number, rollouts in enumerate(sample(trainer, rows, group, batch_size)):
+    for number, rollouts in enumerate(sample(trainer, rows, group_size, batch_size)):
         for rollout in rollouts:
             sample_fields = {name: getattr(rollout, name) for name in SAMPLE_FIELDS}
             samples.append({"row": number, **sample_fields})
@@ -81,10 +83,10 @@ def probe(
     write_rows(output / COMPLETIONS, samples)
     scored = score(trainer, rewards, rows, samples, batch_size)
     figures = figures_of(scored, rewards)
-    step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    is_enough, sentence = verdict(figures, step * num_processes / group)
+    batch = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    is_enough, sentence = verdict(figures, groups_a_step=batch * num_processes / group_size)
     pushed = compute_pushes(recipe.module.metric, rows, samples, scored, rewards)
-    print(f"\n{config} before training: {len(rows)} prompts, {group} completions of each")
+    print(f"\n{config} before training: {len(rows)} prompts, {group_size} completions of each")
     print(f"{report(figures, pushed)}\n{sentence}", flush=True)
     if keep:
         print(keep_rows(scored, rows, keep, output / KEPT))
@@ -101,9 +103,10 @@ def probe(
 
 
 def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_once: int) -> None:
-    """Check rows and rewards as preflight does, then prepare rewards for `at_once` completions.
+    """Check that a probe can score these rows, then start what rewards need, such as a sandbox.
 
-    Raises ValueError with all problems, one a line.
+    `training` are the recipe's settings, `at_once` is the number of completions that a reward gets
+    in one call. Raises ValueError with all problems, one a line.
     """
     problems: list[str] = []
     check_settings(training, rows, rewards, problems)
@@ -131,42 +134,44 @@ def score(
     samples: list[dict],
     batch_size: int,
 ) -> pd.DataFrame:
-    """Score the completions with the trainer, in batches of whole groups; one line for each.
+    """Score the drawn completions (`samples`), in batches of whole groups; one line for each.
 
-    Columns: row, task, tokens, truncated, each reward (NaN if it gives none), total, right (NaN if
-    no correctness reward scored), useful (of the group), and failed (names of rewards).
+    Columns: row (the index of its prompt in `rows`), task, tokens, truncated, each reward (NaN if
+    it gives none), total, right (NaN if no correctness reward scored), useful (rewards differ
+    within the group), and failed (names of rewards that could not score it).
     """
     # The group size of a trainer that does not train.
     trainer.num_generations_eval = len(samples) // len(rows)
     controls = [reward.name for reward in rewards if reward.kind == "control"]
-    for i, name in enumerate(trainer.reward_func_names):  # a control reward must not add spread
+    for i, name in enumerate(trainer.reward_func_names):
+        # Weight 0: a control reward, such as a random one, would make any group look useful.
         trainer.reward_weights[i] *= name not in controls
     lines = []
     for start in tqdm(range(0, len(samples), batch_size), desc="scoring"):
         batch = samples[start : start + batch_size]
-        of_row = [rows[drawn["row"]] for drawn in batch]
+        rows_of_batch = [rows[drawn["row"]] for drawn in batch]
         scores = trainer.score(
-            of_row,
-            [row["prompt"] for row in of_row],
+            rows_of_batch,
+            [row["prompt"] for row in rows_of_batch],
             [drawn["completion"] for drawn in batch],
             [drawn["token_ids"] for drawn in batch],
         )
         for i, drawn in enumerate(batch):
-            graded = scores.graded.items()
-            failed = [name for name, of in graded if of.outcomes[i] in FAILURES]
-            of_rewards = scores.rewards_CR[i].tolist()
-            amounts = dict(zip(trainer.reward_func_names, of_rewards, strict=True))
-            for guard in trainer.steps.guards:  # of step rewards, which count by their sum
+            results = scores.graded.items()  # name of a reward, its result for each completion
+            failed = [name for name, result in results if result.outcomes[i] in FAILURES]
+            values = scores.rewards_CR[i].tolist()  # one for each reward
+            amounts = dict(zip(trainer.reward_func_names, values, strict=True))
+            for guard in trainer.steps.guards:  # of step rewards: many a completion, summed up
                 steps = None if failed else scores.graded[guard.name].amounts[i]
                 amounts[guard.name] = np.nan if steps is None else total(steps)
             lines.append(
                 {
                     "row": drawn["row"],
-                    "task": of_row[i]["task"],
+                    "task": rows_of_batch[i]["task"],
                     "tokens": drawn["tokens"],
                     "truncated": drawn["truncated"],
                     "failed": failed,
-                    "useful": bool(scores.teaches_C[i]),
+                    "useful": bool(scores.teaches_C[i]),  # totals differ within the group
                     # Step rewards that are equal within their group were normalised to 0.
                     "steps_differ": bool(scores.steps) and any(s for _, s in scores.steps[i]),
                     **amounts,
@@ -175,16 +180,18 @@ def score(
     scored = pd.DataFrame(lines)
     weighted = scored[trainer.reward_func_names] * trainer.reward_weights.tolist()
     scored["total"] = weighted.sum(axis="columns", min_count=1)
-    hits = [hits_of(scored[of.name], of) for of in rewards if of.kind == "verifier"]
+    verifiers = [reward for reward in rewards if reward.kind == "verifier"]
+    hits = [is_full(scored[verifier.name], verifier) for verifier in verifiers]
+    # Right by one verifier and wrong by another counts as wrong.
     scored["right"] = pd.concat(hits, axis="columns").min(axis="columns") if hits else np.nan
     in_group = scored.groupby("row")
     scored["useful"] |= in_group["steps_differ"].transform("any")
-    if trainer.args.mask_truncated_completions:
+    if trainer.args.mask_truncated_completions:  # a group of truncated ones has no loss
         scored["useful"] &= ~in_group["truncated"].transform("all")
     return scored
 
 
-def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
+def is_full(amounts: pd.Series, reward: Reward) -> pd.Series:
     """1.0 for a full reward, 0.0 for less, NaN where the reward gave none."""
     return amounts.map(lambda amount: float(is_correct(amount, reward.full)), na_action="ignore")
 
@@ -193,10 +200,11 @@ def hits_of(amounts: pd.Series, reward: Reward) -> pd.Series:
 
 
 def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
-    """Summarise the scores: for each task a line of all rewards, then a line of each reward.
+    """Summarise what `score` returns: for each task a line of all rewards, then one of each reward.
 
     `groups` is the number of scored groups, and `useful` of those whose completions are not all
-    paid alike. `right` is the share of completions with the full correctness reward.
+    paid alike. `right` (the full correctness reward), `cut_off` and `failed` are shares of the
+    completions, from 0 to 1.
     """
     lines: list[dict[str, Any]] = []
     for task, of_task in scored.groupby("task"):
@@ -216,7 +224,7 @@ def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
         for reward in rewards:
             amounts = of_task[reward.name].dropna()
             failed = np.mean([reward.name in names for names in of_task["failed"]])
-            if amounts.empty and not failed:  # a reward of other tasks
+            if amounts.empty and not failed:  # the reward is for other tasks
                 continue
             useful = amounts.groupby(of_task["row"]).agg(has_spread).astype(bool)
             is_verifier = reward.kind == "verifier"
@@ -226,7 +234,7 @@ def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
                     "reward": reward.name,
                     "kind": reward.kind,
                     "mean": amounts.mean(),
-                    "right": hits_of(amounts, reward).mean() if is_verifier else np.nan,
+                    "right": is_full(amounts, reward).mean() if is_verifier else np.nan,
                     "useful": useful.sum(),
                     "groups": len(useful),
                     "failed": failed,
@@ -236,8 +244,8 @@ def figures_of(scored: pd.DataFrame, rewards: list[Reward]) -> pd.DataFrame:
 
 
 def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
-    """Judge whether there is enough to learn from, and say in a sentence why and what to change."""
-    tasks = figures[figures["reward"] == ALL]
+    """Whether enough groups are useful (not all paid alike) to learn from, and a sentence why."""
+    tasks = figures[figures["reward"] == ALL]  # the line of all rewards of each task
     useful, groups = tasks["useful"].sum(), tasks["groups"].sum()
     low, high = wilson_interval(useful, groups)
     expected = groups_a_step * useful / groups
@@ -250,8 +258,8 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
         return False, f"{problem}. {ADVICE}"
     sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
     answers = figures[figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(sampled)]
-    most = answers.groupby("task")["useful"].max()
-    if alike := ", ".join(most.index[most == 0]):
+    most_useful = answers.groupby("task")["useful"].max()  # of the task's correctness rewards
+    if alike := ", ".join(most_useful.index[most_useful == 0]):
         problem = f"no correctness reward tells completions of {alike} apart"
         return False, f"only the form of an answer can be learnt: {problem}. {ADVICE}"
     return True, f"enough to learn from: {words}"
@@ -260,7 +268,8 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
 def report(figures: pd.DataFrame, pushed: dict[str, dict[str, float]]) -> str:
     """Format the figures as a table, with an explanation of its columns.
 
-    `pushed` maps metric -> reward -> push, as `compute_pushes` returns it.
+    `pushed` maps metric -> reward -> push: how far training on this reward alone would raise the
+    metric (below 0: lower it). The table calls it pull.
     """
 
     def shown(values: pd.Series, form: str) -> list[str]:
@@ -294,9 +303,10 @@ def compute_pushes(
 ) -> dict[str, dict[str, float]]:
     """Compute how far training on one reward alone would raise (+) or lower (-) each metric.
 
-    The result maps metric -> reward -> push (see training/push.py).
+    The result maps metric -> reward -> push: the covariance of GRPO's advantage by this reward and
+    the metric within a group, averaged over the groups.
     """
-    group = len(samples) // len(rows)
+    group_size = len(samples) // len(rows)
     outcomes = []
     for line in samples:
         text = completion_text(line["completion"])
@@ -305,16 +315,17 @@ def compute_pushes(
     pushed: dict[str, dict[str, float]] = {}
     for reward in rewards:
         amounts = scored[reward.name].replace({np.nan: None}).tolist()
-        advantages = advantages_of(amounts, group)
-        for name, value in pushes(outcomes, advantages, group).items():
+        advantages = advantages_of(amounts, group_size)
+        for name, value in pushes(outcomes, advantages, group_size).items():
             pushed.setdefault(name, {})[reward.name] = round(value, 3)
     return pushed
 
 
 def keep_rows(scored: pd.DataFrame, rows: list[dict], keep: tuple[float, float], file: Path) -> str:
-    """Write the rows whose share of right completions lies in `keep`; return what to print.
+    """Write the rows whose share of right completions lies in `keep`, such as (0.1, 0.9).
 
-    The file is for `--only_rows`. A row that no correctness reward scored is kept.
+    The file is for `--only_rows`; returned is what to print. A row that no correctness reward
+    scored is kept.
     """
     rates = scored.groupby("row")["right"].mean()
     solved = rates.index[rates.isna() | rates.between(*keep)]

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def collect_errors(problems: list[str], source: str | None = None) -> Iterator[None]:
     """Run the block; if it raises, add the error to `problems` and go on after the block.
 
-    The message of a ValueError is taken as it is; another error gets its type, and without
-    `source` (the name of what is checked) also its line of code.
+    `source` names what is checked, and begins the message. A ValueError is meant for the user: only
+    its message is taken. Another error gets its type, and without `source` its line of code.
 
     >>> problems = []
     >>> with collect_errors(problems, "optim"):

@@ -18,7 +18,7 @@ def is_recipe(file: Path) -> bool:
 
 
 def help_of(recipe: Path) -> str:
-    """The text of `--help`: each setting of a train.py with its type, meaning and default."""
+    """The text of `--help`, read from source code: each setting with type, meaning and default."""
     trl, transformers = (Path(find_spec(name).origin).parent for name in ("trl", "transformers"))
     # heading -> the classes that declare its settings; a later class overrides an earlier one
     groups = {
@@ -60,7 +60,7 @@ def settings_of(file: Path, class_name: str) -> dict[str, str]:
         name, kind = field.target.id, ast.unparse(field.annotation)
         if "ClassVar" in kind:
             continue
-        default, meaning = field.value, None
+        default, meaning = field.value, None  # nodes of the syntax tree
         if isinstance(default, ast.Call) and default.args:  # setting(default, help)
             default, meaning = default.args
         elif isinstance(default, ast.Call):  # field(default=..., metadata={"help": ...})

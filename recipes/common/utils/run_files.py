@@ -48,10 +48,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """Read JSON; return `default` if the file is missing.
-
-    ValueError if the file is damaged: if it is no JSON, or of another type than `default`.
-    """
+    """Read JSON; `default` if there is no file. ValueError if it is no JSON of `default`'s type."""
     if not path.is_file():
         return default
     try:
@@ -69,7 +66,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a file of `write_rows`; ValueError if it is damaged."""
+    """Read JSON Lines: an object for each line; ValueError if the file is damaged."""
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:  # splitlines would cut at U+2028
             rows = [json.loads(line) for line in lines]
@@ -82,7 +79,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def read_config(run: Path) -> dict[str, Any]:
     """Read the settings of a run; FileNotFoundError if no run was started in this folder."""
-    record = read_json(run / RECORD, {})
+    record = read_json(run / RECORD, {})  # settings, digests and versions
     if not record:
         raise FileNotFoundError(
             f"{run} holds no {RECORD}: give the output_dir of a run that was started."
@@ -91,10 +88,7 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def read_evaluated(run: Path, file: str) -> list[dict[str, Any]]:
-    """Read the rows of `BEFORE`, `AFTER` or `VALIDATION`; empty if the file is not there yet.
-
-    ValueError if it is damaged.
-    """
+    """Read an evaluation, such as evaluation/before.jsonl; [] if there is no file yet."""
     if not (run / file).is_file():
         return []
     rows = read_rows(run / file)
@@ -128,7 +122,10 @@ def completion_files(run: Path) -> list[Path]:
 
 
 def read_completions(path: Path) -> Any:
-    """Read one file of completions as a pyarrow table; ValueError if it is damaged."""
+    """Read the completions that TRL logged at one step; ValueError if the file is damaged.
+
+    The pyarrow table has a row for each completion: step, prompt, completion, rewards, advantage.
+    """
     from pyarrow import ArrowInvalid, parquet
 
     try:
@@ -148,9 +145,9 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def write_manifest(checkpoint: Path) -> None:
-    """Write the size and the SHA-256 digest of each file of a checkpoint, as its last file.
+    """Write manifest.json, the last file of a checkpoint: size and SHA-256 digest of the others.
 
-    Call it when all processes have written theirs.
+    Call it when all processes have written theirs. A resumed run compares with it.
     """
     names = [
         path.relative_to(checkpoint).as_posix()
@@ -162,9 +159,10 @@ def write_manifest(checkpoint: Path) -> None:
 
 
 def why_not_whole(checkpoint: Path) -> str | None:
-    """Why a checkpoint cannot be resumed, with the name of the file; None if it is whole.
+    """Why a checkpoint cannot be resumed, such as "optimizer.pt is missing"; None if it is whole.
 
-    *Not covered*: files that a process wrote to the disk of another machine.
+    Its last file, manifest.json, has the size and digest of each file. *Not covered*: files that a
+    process wrote to the disk of another machine.
     """
     try:
         manifest = read_json(checkpoint / MANIFEST, {})
@@ -176,14 +174,14 @@ def why_not_whole(checkpoint: Path) -> str | None:
     for name in manifest:
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
-    for name, content in sizes_and_digests(checkpoint, list(manifest)).items():
-        if content != manifest[name]:
+    for name, size_and_digest in sizes_and_digests(checkpoint, list(manifest)).items():
+        if size_and_digest != manifest[name]:
             return f"{name} has another content than when it was saved"
     return None if checkpoint.name == f"checkpoint-{step}" else f"{STATE} is of step {step}"
 
 
 def sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | str]]:
-    """The size and the SHA-256 digest of each file; on all cores, as checkpoints are large."""
+    """Name -> [size in bytes, SHA-256 digest] of each file; in threads, as files are large."""
 
     def size_and_digest(name: str) -> list[int | str]:
         """Size and SHA-256 digest of the file with this name in `folder`."""
@@ -191,7 +189,7 @@ def sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | st
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         return [(folder / name).stat().st_size, digest]
 
-    with ThreadPoolExecutor() as pool:  # hashlib lets other threads run
+    with ThreadPoolExecutor() as pool:  # hashlib releases the GIL
         return dict(zip(names, pool.map(size_and_digest, names), strict=True))
 
 
@@ -202,12 +200,13 @@ def read_log(run: Path) -> list[dict[str, float]]:
             history = read_json(state, {}).get("log_history", [])
             if not (isinstance(history, list) and all(isinstance(line, dict) for line in history)):
                 raise ValueError(f"{state} is damaged: its log_history is no list of steps")
+            # The Trainer also logs evaluations and the end of training, which have no reward.
             return [entry for entry in history if "reward" in entry]
     return []
 
 
 def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
-    """Role and text of each message of a prompt or completion; a plain text has no role.
+    """Role and text of each message of a prompt or completion; a plain text has no role ("").
 
     The text of a message ends with its tool calls as JSON.
 

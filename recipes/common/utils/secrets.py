@@ -53,7 +53,7 @@ def is_secret(name: str) -> bool:
 
 
 def remember(settings: Any) -> None:
-    """Remember the secret values in settings, at any depth, for `hide_secrets` to find in texts."""
+    """Remember the secret values in nested settings, so that `hide_secrets` finds them in texts."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             if holds_secret(str(name), value) and is_unmistakable(str(name), str(value)):
@@ -78,7 +78,7 @@ def is_unmistakable(name: str, value: str) -> bool:
     """
     value = value.strip()
     is_word = KEY.fullmatch(name) and not re.search(r"\d", value)
-    return len(value) >= SHORTEST and not is_word
+    return len(value) >= SHORTEST and not is_word  # 8 characters
 
 
 def hide_secrets(value: Any) -> Any:
@@ -102,7 +102,7 @@ def hide_secrets(value: Any) -> Any:
         }
     if type(value) not in (list, tuple):
         return value
-    words = []
+    words = []  # of a command line: the word after a secret option, as in --hub_token abc
     for before, word in zip([None, *value], value, strict=False):
         is_option = isinstance(before, str) and before.startswith("--") and "=" not in before
         words.append(HIDDEN if is_option and holds_secret(before, word) else hide_secrets(word))
@@ -110,8 +110,10 @@ def hide_secrets(value: Any) -> Any:
 
 
 def hide_in_text(text: str) -> str:
-    """The text with "..." for secrets that were seen, that stand by their name, or have a form."""
-    secrets = set(_seen)
+    """The text with "..." for each secret in it: a value of settings or environment, one beside its
+    name (`token=abc`), in a URL or a header, or in the form of a service's tokens (`hf_...`).
+    """
+    secrets = set(_seen)  # values of this run's settings
     for name, value in os.environ.items():
         if is_secret(name) and is_unmistakable(name, value):
             secrets.add(value.strip())
@@ -121,7 +123,7 @@ def hide_in_text(text: str) -> str:
     def hide_named(match: re.Match) -> str:
         """`token=abc` with "..." for its value, in its quotes; a harmless name as it is."""
         name, between, value = match.groups()
-        if not is_secret(name.lstrip("\"'?&")):
+        if not is_secret(name.lstrip("\"'?&")):  # a quote, or what begins a URL's parameter
             return match[0]
         quote = value[0] if value[0] in "\"'" else ""
         return f"{name}{between}{quote}{HIDDEN}{quote}"

@@ -62,7 +62,7 @@ def paired_interval(before: list[bool], after: list[bool]) -> tuple[float, float
 
 
 def t_quantile(values: int, level: float = 0.05) -> float:
-    """Student's t quantile (0.975 by default) for an interval of the mean of `values` values."""
+    """Student's t quantile (0.975 by default) for an interval of the mean of so many `values`."""
     from scipy.stats import t
 
     return float(t.ppf(1 - level / 2, values - 1))
@@ -100,8 +100,8 @@ def slope_test(values: list[float]) -> tuple[float, float]:
 
     n, steps = len(values), np.arange(len(values)) - (len(values) - 1) / 2
     slope = float(steps @ values / (steps @ steps))
-    terms = np.column_stack([np.ones(n), steps, np.log(np.arange(1, n + 1))])
-    errors = values - terms @ np.linalg.lstsq(terms, values)[0]
+    bent_fit = np.column_stack([np.ones(n), steps, np.log(np.arange(1, n + 1))])  # log: levels off
+    errors = values - bent_fit @ np.linalg.lstsq(bent_fit, values)[0]
     scatter = float(errors @ errors)
     if scatter <= 1e-24 * float(np.square(values).sum()):  # only rounding errors
         return slope, float(slope == 0.0)
