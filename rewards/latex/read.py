@@ -67,12 +67,12 @@ def is_constant(answer: Answer) -> bool:
 
 
 def _read_tidy(text: str, depth: int) -> Answer:
-    """Read a text from `tidy` by the first reader that knows its form, at this depth of nesting."""
+    """Read LaTeX cleaned by `tidy`, nested `depth` deep, by the first reader that knows its form."""
     text = text.strip()
     braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
     if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
         return Answer("bad", text)
-    if _LITERAL.fullmatch(text):
+    if _LITERAL.fullmatch(text):  # 3:10, 2nd, 1A_{16}: no expression
         return _text(text)
     for reader in _READERS:
         answer = reader(text, depth + 1)

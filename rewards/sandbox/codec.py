@@ -161,11 +161,11 @@ class Table:
         return [[number, *map(self.encode, parts)] for number, parts in changed.items()]
 
     def apply(self, changes: list) -> None:
-        """Make the changes that `encode_changes` of the other end has returned."""
+        """Make the changes of containers that the other end sent: [number, all its parts] each."""
         for number, *data in changes:
             container, parts = self._objects[number], [self.decode(part) for part in data]
             fill(container, parts)
-            self._agreed[number] = parts_of(container)
+            self._agreed[number] = parts_of(container)  # what both ends know by now
 
     # ------------------------------------------------------------------ encode
 
@@ -214,7 +214,7 @@ class Table:
     def _encode_container(self, value: Any, base: type, depth: int, is_kept: bool = False) -> list:
         """The data of what a container is made with (a deque: its `maxlen`), then of its parts.
 
-        It gets its number before its parts do, since they may hold it.
+        `_add` numbers it before its parts, since a list may hold itself; `is_kept` is as there.
         """
         head = [HEADS[base](value)] if base in HEADS else []
         data, parts = self._encode_all(head, depth), parts_of(value)
@@ -380,7 +380,10 @@ class Table:
         return error
 
     def _exception_type(self, name: list) -> type | None:
-        """The exception type that [module, name] means here; None if there is none."""
+        """The exception type that [module, name] means here; None if there is none.
+
+        Of a type that is not Python's own, `self.exceptions` (the tests' names) has the meaning.
+        """
         top = name[0].partition(".")[0]
         if top == "unittest":  # `SkipTest` would end a test that has not passed
             return None

@@ -86,7 +86,10 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
 
 
 def check_absent(name: str) -> None:
-    """Raise ValueError for a mistyped path, and for a Hub id while the Hub is offline."""
+    """Raise ValueError for a model that is no folder and not in the cache, with what to do.
+
+    It is a mistyped path, no valid Hub id, or a Hub id while the Hub is offline.
+    """
     if name.startswith("models/") or ("/" in name and Path(name).parent.is_dir()):
         raise ValueError(
             "it is not a folder: correct the path. `python scripts/prepare_model.py` makes "

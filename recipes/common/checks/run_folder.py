@@ -214,7 +214,7 @@ def newest_whole_checkpoint(folder: Path) -> Path | None:
         if reason is None:
             return path
         print(f"warning: {path} is not whole ({reason}). Passing over it.", file=sys.stderr)
-        # Without both, the save was cut short before there was anything to lose.
+        # With neither file the save was cut short early, and the checkpoint was never whole.
         if (path / files.MANIFEST).is_file() or (path / files.STATE).is_file():
             damaged.append(f"{path}: {reason}")
     if damaged:
