@@ -67,7 +67,7 @@ def is_constant(answer: Answer) -> bool:
 
 
 def _read_tidy(text: str, depth: int) -> Answer:
-    """Read LaTeX cleaned by `tidy`, nested `depth` deep, by the first reader that knows its form."""
+    """Read LaTeX from `tidy`, nested `depth` deep, by the first reader that knows its form."""
     text = text.strip()
     braces = _depths(text, r"(?<!\\)[{}]")  # only braces: intervals have unpaired brackets
     if not text or depth > MAX_DEPTH or min(braces) < 0 or braces[-1]:
