@@ -79,6 +79,11 @@ def test_what_belongs_to_replaced_rewards_falls_away_with_a_note(parse, setting,
     assert own.notes == [], "the same rewards"
 
 
+def test_of_single_values_given_twice_the_last_wins_as_with_argparse(parse):
+    args = parse({}, "--seed", "1", "--max_steps", "3", "--seed=2")
+    assert (args.training["seed"], args.problems) == (2, [])
+
+
 def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch):
     monkeypatch.setenv("GRPO_TEST_SET", "shell")
     monkeypatch.delenv("GRPO_TEST_UNSET", raising=False)

@@ -186,7 +186,15 @@ def test_what_is_no_exception_is_an_error_of_the_reward_with_its_line(error, is_
         score(reward, [ROW], ["a"])
 
 
-def test_ctrl_c_during_a_reward_is_the_users_and_ends_the_call():
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler: a shell's background jobs start with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_during_a_reward_is_the_users_and_ends_the_call(ctrl_c):
     def interrupted(completions, **kwargs):
         signal.raise_signal(signal.SIGINT)
 

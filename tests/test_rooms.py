@@ -65,7 +65,7 @@ BUDGET = {
     "rewards/latex": 1350,
     "rewards/sandbox": 2700,
     "scripts": 950,
-    "tests": 14950,
+    "tests": 15000,
 }
 
 

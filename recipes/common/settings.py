@@ -177,7 +177,8 @@ def read_words(
     """The options of a command line by name: a text, a list if the type is a list, True for a flag.
 
     `hints` has the type of each setting besides `config`. An unknown option adds a problem with a
-    hint, an option that is given twice another; no abbreviation is guessed.
+    hint, and so does a list or config file given twice. Of single values the last wins, as with
+    argparse; no abbreviation is guessed.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name, hint in {"config": str, **hints}.items():
@@ -193,9 +194,10 @@ def read_words(
     unknown = [word for word in others if word.startswith("--")] or others
     problems += [unknown_argument(word, hints, "the command line") for word in unknown]
     options = {}
-    for name, (value, *others) in vars(found).items():
-        if others:
-            problems.append(f"--{name} is given twice, {value} and {others[0]}: give it once.")
+    for name, values in vars(found).items():
+        value = values[-1]
+        if len(values) > 1 and (name == "config" or isinstance(value, list)):
+            problems.append(f"--{name} is given twice, {values[0]} and {value}: give it once.")
         if value in (None, []):
             problems.append(f"{name}: expected one argument")
         else:

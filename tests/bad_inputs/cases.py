@@ -131,7 +131,6 @@ YAML = [
 ]
 WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
-    (["--seed", "1", "--seed=2"], "--seed is given twice, 1 and 2: give it once"),
     (["--reward-funcs", "a", "--reward_funcs", "b"], "--reward_funcs is given twice"),
     (["--max_steps"], "max_steps: expected one argument"),
     (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
