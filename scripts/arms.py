@@ -21,7 +21,7 @@ configured side by side). Other arguments go to the recipe.
 
 from pathlib import Path
 
-from command import make_parser, refusals
+from command import at_least, make_parser, refusals
 
 ARMS = ["random", "constant", "majority", "format-only", "sft", "sft+grpo"]
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     add = parser.add_argument
     add("--config", required=True, type=Path, help="a YAML of a recipe")
-    add("--seeds", nargs="+", type=int, default=[0])
+    add("--seeds", nargs="+", type=at_least(0), default=[0])
     add("--arms", nargs="+", choices=[*ARMS, "all"], default=[])
     add("--sft_steps", type=int, default=64, help="of the control run sft")
     add("--sft_rows", type=int, help="of the control run sft; default 16 a step")

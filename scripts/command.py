@@ -4,13 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 def make_parser(text: str) -> argparse.ArgumentParser:
     """Make a parser whose help is `text`; no abbreviations, which could be a recipe's arguments."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    with suppress(OSError):  # the file below the stream may have been replaced
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     formatter = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(description=text, formatter_class=formatter, allow_abbrev=False)
 

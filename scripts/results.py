@@ -42,7 +42,12 @@ def main() -> None:
             ledger.render_pages()
         else:
             entry = read_json(options["expect"], {})
-            if not entry.keys() >= {"config", "command", "settings", "seeds", "metrics"}:
+            metrics = entry.get("metrics")
+            if not (
+                entry.keys() >= {"config", "command", "settings", "seeds", "metrics"}
+                and isinstance(metrics, dict)
+                and all("expected_change" in metric for metric in metrics.values())
+            ):
                 raise ValueError(f"{options['expect']} is no entry: give a file of results/.")
             changes = ledger.compare_run(options["run"], entry)
             status = 0

@@ -2,6 +2,7 @@
 expects.
 """
 
+import json
 import re
 import sys
 from statistics import mean
@@ -164,3 +165,13 @@ def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
             script.main()
         assert ended.value.code == status
         assert ("NOT as expected" in capsys.readouterr().out) is (status == 1)
+
+
+@pytest.mark.parametrize("metrics", [[], {"strict": {"n": 5}}])
+def test_an_entry_of_another_shape_is_refused(metrics, entry, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "entry.json"
+    file.write_text(json.dumps({**entry, "metrics": metrics}))
+    monkeypatch.setattr(sys, "argv", ["results.py", "compare", "--expect", str(file), "run"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "entry.json is no entry: give a file of results/." in capsys.readouterr().err

@@ -144,6 +144,7 @@ ENV = [
     ({"LOCAL_WORLD_SIZE": "two"}, "LOCAL_WORLD_SIZE is 'two' in the environment, and no number"),
     ({"WANDB_NOTES": "sent Bearer abcdefgh"}, "WANDB_NOTES holds a token"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
+    ({"ACCELERATE_MIXED_PRECISION": "fp32"}, "mixed_precision is 'fp32'", "fp16"),
     ({"LOCAL_RANK": "3"}, "LOCAL_RANK is 3 in the environment", "no launcher set WORLD_SIZE"),
 ]
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+from accelerate.utils import PrecisionType
 
 from recipes.common.training.engine import world_size
 from recipes.common.utils.screen import OF_A_LAUNCHER
@@ -29,6 +30,12 @@ def check_launch() -> None:
             f"LOCAL_RANK is {os.environ['LOCAL_RANK']} in the environment, but no launcher set "
             "WORLD_SIZE: the run would wait for processes that nobody started. Use accelerate "
             f"launch, or unset {', '.join(OF_A_LAUNCHER)}."
+        )
+    precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if precision not in PrecisionType.list():
+        raise ValueError(
+            f"mixed_precision is {precision!r} in the launch file or the environment; allowed: "
+            f"{', '.join(PrecisionType.list())}."
         )
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
