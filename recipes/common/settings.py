@@ -302,6 +302,11 @@ def read_text(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
     return value
 
 
+def file_of(path: str) -> Path:
+    """The file or folder that a setting names: of a reward, `my.py:right`, it is `my.py`."""
+    return Path(path.rpartition(":")[0] or path)
+
+
 def expand_path(name: str, value: Any, problems: list[str]) -> Any:
     """A path with `~` and environment variables expanded; None for a pipe.
 
@@ -313,7 +318,7 @@ def expand_path(name: str, value: Any, problems: list[str]) -> Any:
     if unset := re.search(r"\$\{?(\w+)", path):
         problems.append(f"{name} is {value!r}, and the variable {unset[1]} is not set: export it.")
     with contextlib.suppress(OSError, ValueError):  # no name of a file: whoever reads it says so
-        if Path(path.rpartition(":")[0] or path).is_fifo():  # reading it would wait for a writer
+        if file_of(path).is_fifo():  # reading it would wait for a writer
             problems.append(f"{name} is {value!r}, a pipe: give an ordinary file or a folder.")
             return None
     return path

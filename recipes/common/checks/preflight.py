@@ -81,10 +81,11 @@ def preflight(
     with collect_errors(problems, "the launch"):
         check_launch()
         result.model, result.training = build(args)
+    settings = {**vars(args.recipe), **args.training, **args.model}
     with collect_errors(problems):
-        problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
+        problems += check_combinations(settings)
     with collect_errors(problems, "output_dir"):
-        check_output_dir({**vars(args.recipe), **args.training, **args.model})
+        check_output_dir(settings)
     with collect_errors(problems):
         result.rows = first_rows(train_rows)
     with collect_errors(problems):

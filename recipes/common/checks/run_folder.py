@@ -22,7 +22,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 
-from recipes.common.settings import PATHS, RecipeArguments
+from recipes.common.settings import PATHS, RecipeArguments, file_of
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine
 from recipes.common.utils import run_files as files
@@ -64,8 +64,8 @@ def check_output_dir(settings: dict[str, Any]) -> None:
         raise ValueError(f"{folder / files.LOCK} is a folder; remove it.")
     for name in PATHS if settings["fresh"] else ():
         values = settings[name] if isinstance(settings[name], list) else [settings[name]]
-        for value in map(str, values):  # a reward is path/to/file.py:name
-            path = Path(value.rpartition(":")[0] or value).resolve()
+        for value in map(str, values):
+            path = file_of(value).resolve()
             if name != "output_dir" and path.is_relative_to(folder) and path.exists():
                 raise ValueError(
                     f"--fresh would move {path} ({name}) with all of {folder}, and the run needs "
