@@ -95,9 +95,6 @@ def run_program(words: list[str], env: dict[str, str], cwd: str, python: str) ->
     sys.path[0] = cwd if is_module else os.path.dirname(os.path.abspath(words[0]))
     sys.path[1:1] = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p not in sys.path]
     status = 0
-    # Those of the server know its own files, which may be of another kind.
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     try:
         if is_module:
             sys.executable = python
