@@ -348,8 +348,7 @@ def swallow():
 with boundary.time_limit(0.3):
     swallow()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True
-    )
+    words, folder = [sys.executable, "-c", code], Path(__file__).parents[1]
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2
     assert ended.stderr.endswith(": it catches the end of its time: correct it.\n")
