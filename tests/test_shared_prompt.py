@@ -123,6 +123,25 @@ def test_generation_is_that_of_a_prompt_computed_for_each_row(pair, model, promp
     assert torch.equal(plain, shared)
 
 
+def test_a_completion_that_has_ended_leaves_the_batch_and_the_others_stay_the_same(pair, model):
+    rows = []
+    plain, _ = pair
+    shared = AutoModelForCausalLM.from_pretrained(model).eval()
+    share_prompts(shared, drop_finished=True)
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
+    inputs = tokenizer(["one", "two, longer", "three"], return_tensors="pt", padding=True)
+    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    config = GenerationConfig(max_new_tokens=96, do_sample=False, pad_token_id=0, eos_token_id=1)
+    expected = plain.generate(**inputs, generation_config=config)
+    shared.generate(**inputs, generation_config=config)  # tries first whether this model can share
+    shared.base_model.register_forward_pre_hook(
+        lambda module, args, given: rows.append(len(given["input_ids"])), with_kwargs=True
+    )
+    assert torch.equal(expected, shared.generate(**inputs, generation_config=config))
+    # They end after 82, 9 and 53 tokens: in the third part of 32 tokens, the first, the second.
+    assert rows[1:] == [3] * 32 + [2] * 32 + [1] * 18
+
+
 @pytest.mark.parametrize("masked", ["a token", "a row", "all"])
 def test_log_probabilities_do_not_depend_on_what_is_masked(pair, masked):
     ids = torch.randint(5, 200, (6, 20), generator=torch.Generator().manual_seed(0))

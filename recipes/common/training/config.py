@@ -39,6 +39,9 @@ class GRPOConfig(trl.GRPOConfig):
     share_prompts: bool = _setting(
         False, "Compute the prompt of a group once for its completions, in less time."
     )
+    drop_finished: bool = _setting(
+        False, "With share_prompts: completions that have ended leave the batch, in less time."
+    )
     tools: list[str] | None = _setting(
         None, "Functions that the model may call: path/to/file.py:function."
     )

@@ -31,6 +31,14 @@ LOSS_ARGUMENTS = {"input_ids", "attention_mask", "labels", "fused_lm_head"}
 GENERATE_ARGUMENTS = {"input_ids", "attention_mask", "generation_config"}
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1", "label_mask")
 WORTH_SHARING = 16  # tokens of a common beginning; a shorter one costs more calls than it saves
+PART = 32  # new tokens after which completions that have ended leave the batch
+# With these settings of `generate` a completion ends by an end token or by the limit alone, and no
+# token depends on where a call of `generate` began.
+ENDS_BY_TOKEN = {
+    *("max_new_tokens", "eos_token_id", "pad_token_id", "bos_token_id", "do_sample"),
+    *(*SAMPLING, "repetition_penalty", "disable_compile", "use_cache"),
+    *("output_attentions", "output_hidden_states", "transformers_version", "_from_model_config"),
+}
 ROTATED_BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings in which a later token counts
 
 
@@ -46,7 +54,7 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
         reason = next(filter(None, reasons), None)
         if reason is None:
             in_half_precision = args.bf16 or args.fp16 or inner.dtype.itemsize < 4
-            share_prompts(inner, weights_are_sharded, in_half_precision)
+            share_prompts(inner, weights_are_sharded, in_half_precision, args.drop_finished)
         elif model is trainer.model:
             warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
@@ -78,7 +86,10 @@ def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str 
 
 
 def share_prompts(
-    model: PreTrainedModel, partitioned: bool = False, in_half_precision: bool = False
+    model: PreTrainedModel,
+    partitioned: bool = False,
+    in_half_precision: bool = False,
+    drop_finished: bool = False,
 ) -> None:
     """Patch `model` (with TRL's fused LM head) to compute shared prompts of a batch only once.
 
@@ -90,8 +101,10 @@ def share_prompts(
         partitioned: the parameters are spread over processes (ZeRO-3, FSDP2), which must call the
             model equally often: `generate` then shares whole prompts, and no common beginning.
         in_half_precision: the model computes in bfloat16 or float16, whose rounding is larger.
+        drop_finished: completions that have ended leave the batch every 32 tokens. What is sampled
+            after 32 tokens then differs from TRL's for the same seed.
     """
-    shared = _SharedPrompts(model, partitioned, in_half_precision)
+    shared = _SharedPrompts(model, partitioned, in_half_precision, drop_finished)
 
     @functools.wraps(type(model).forward)  # `generate` reads the signature
     def forward(self, *args, **kwargs):
@@ -124,8 +137,15 @@ def share_prompts(
 class _SharedPrompts:
     """A model with both ways to compute a batch, plain and shared, and how they compare."""
 
-    def __init__(self, model: PreTrainedModel, partitioned: bool, in_half_precision: bool):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        partitioned: bool,
+        in_half_precision: bool,
+        drop_finished: bool,
+    ):
         self.model, self.weights_are_sharded = model, partitioned
+        self.drop_finished = drop_finished
         self.plain_forward, self.plain_generate = model.forward, model.generate
         # How much of the change that another prompt makes counts as rounding. In bfloat16 the
         # rounded logits of SmolLM2 and Qwen2.5 make 0.1 of it.
@@ -287,19 +307,54 @@ class _SharedPrompts:
         # Other limits of `generate` can only make the completion shorter.
         new_tokens = generation_config.max_new_tokens or generation_config.max_length
         cache.layers = [_RoomyLayer(layer, new_tokens) for layer in cache.layers]
-        arguments = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "generation_config": generation_config,
-            "past_key_values": cache,
-        }
-        if input_ids.device.type != "cpu":
-            return self.plain_generate(**arguments)
         # On a CPU, torch attends over grouped heads 8 times slower if there is one query, as for
         # each new token. With False, transformers packs the heads of a group as queries of one
         # head. The result is the same; transformers does this anyway for a batch with padding.
-        with replaced(sdpa_attention, use_gqa_in_sdpa=lambda *args: False):
-            return self.plain_generate(**arguments)
+        packed = {"use_gqa_in_sdpa": lambda *args: False} if input_ids.device.type == "cpu" else {}
+        in_parts = self.drop_finished and self._ends_by_token(generation_config)
+        generate = self._generate_in_parts if in_parts else self.plain_generate
+        with replaced(sdpa_attention, **packed):
+            return generate(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                generation_config=generation_config,
+                past_key_values=cache,
+            )
+
+    def _ends_by_token(self, config: GenerationConfig) -> bool:
+        """Whether each completion can end at a call of `generate` and go on at the next.
+
+        Sharded weights need equally many calls of the model on all processes.
+        """
+        settings = config.to_diff_dict().keys() | self.model.generation_config.to_diff_dict().keys()
+        has_end = config.eos_token_id is not None
+        return has_end and settings <= ENDS_BY_TOKEN and not self.weights_are_sharded
+
+    def _generate_in_parts(self, input_ids, attention_mask, generation_config, past_key_values):
+        """Generate PART tokens at a time; rows that have ended leave the batch between two calls.
+
+        `generate` alone computes every row until the longest has ended. Greedy completions are the
+        same up to rounding. Inputs as in `generate`, with the cache of the prompts.
+        """
+        config, cache, ids, mask = generation_config, past_key_values, input_ids, attention_mask
+        ends = torch.tensor(config.eos_token_id, device=ids.device)
+        width, new_tokens = ids.shape[1], config.max_new_tokens
+        sequences = pad(ids, (0, new_tokens), value=config.pad_token_id)
+        going = torch.arange(len(ids), device=ids.device)  # the rows that have not ended
+        for start in range(0, new_tokens, PART):
+            part = copy.deepcopy(config)
+            part.max_new_tokens = min(PART, new_tokens - start)
+            ids = self.plain_generate(
+                input_ids=ids, attention_mask=mask, generation_config=part, past_key_values=cache
+            )
+            sequences[going, : ids.shape[1]] = ids
+            goes_on = ~torch.isin(ids[:, width + start :], ends).any(dim=1)
+            if not goes_on.any():
+                return sequences[:, : ids.shape[1]]
+            cache.batch_select_indices(goes_on)
+            going, ids = going[goes_on], ids[goes_on]
+            mask = pad(mask[goes_on], (0, part.max_new_tokens), value=1)
+        return sequences
 
     def _cache_of_prompts(self, ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> DynamicCache:
         """The cache that `generate` would make for left-padded prompts, with its column order.
@@ -391,3 +446,9 @@ class _RoomyLayer(DynamicLayer):
         self.all_keys[:, :, start:end], self.all_values[:, :, start:end] = key_states, value_states
         self.keys, self.values = self.all_keys[:, :, :end], self.all_values[:, :, :end]
         return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep rows of the cache, with their room."""
+        length = self.keys.shape[2]
+        self.all_keys, self.all_values = self.all_keys[indices], self.all_values[indices]
+        self.keys, self.values = self.all_keys[:, :, :length], self.all_values[:, :, :length]
