@@ -15,7 +15,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
+from recipes.common.training.shared_prompt import (
+    share_prompts,
+    why_finished_stay,
+    why_prompts_are_not_shared,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -140,6 +144,14 @@ def test_a_completion_that_has_ended_leaves_the_batch_and_the_others_stay_the_sa
     assert torch.equal(expected, shared.generate(**inputs, generation_config=config))
     # They end after 82, 9 and 53 tokens: in the third part of 32 tokens, the first, the second.
     assert rows[1:] == [3] * 32 + [2] * 32 + [1] * 18
+
+
+def test_finished_completions_stay_where_a_setting_of_the_model_may_end_others(model):
+    policy = AutoModelForCausalLM.from_pretrained(model)
+    assert why_finished_stay(policy, weights_are_sharded=False) is None
+    assert "equally often" in why_finished_stay(policy, weights_are_sharded=True)
+    policy.generation_config.min_new_tokens = 40
+    assert "sets min_new_tokens" in why_finished_stay(policy, weights_are_sharded=False)
 
 
 @pytest.mark.parametrize("masked", ["a token", "a row", "all"])

@@ -105,6 +105,9 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     # A gated reward, normalised over the right answers only, would give a wrong answer their mean.
     (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
      "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),
+    (lambda s: s.drop_finished and (s.use_vllm or s.generation_kwargs or not s.share_prompts),
+     "drop_finished needs share_prompts: true, and goes neither with vLLM, which does it by "
+     "itself, nor with generation_kwargs: leave it out."),
     (lambda s: s.dataloader_persistent_workers and not s.dataloader_num_workers,
      "dataloader_persistent_workers is true and dataloader_num_workers is 0: give at least 1."),
     (lambda s: "add_generation_prompt" in (s.chat_template_kwargs or {}),

@@ -2,9 +2,10 @@
 
     python scripts/benchmarks/step_speed.py               # two processes; stock in one as well
     python scripts/benchmarks/step_speed.py --shape long  # 8 completions of 64 for 800 tokens
+    python scripts/benchmarks/step_speed.py --shape gsm8k --model_name_or_path FOLDER --max_steps 1
 
 The arms take turns in separate processes. Each makes two steps with completions of full length; the
-second step is timed. Prints medians of the main process; takes any argument of a run.
+last step is timed. Prints medians of the main process; takes any argument of a run.
 """
 
 import argparse
@@ -21,11 +22,16 @@ from typing import Any
 CONFIG = Path("recipes/arithmetic/quickstart.yaml")
 SETTINGS = """--max_steps 2 --skip_zero_advantages false --log_completions false --num_eval_rows 0
     --eval_strategy no --save_strategy no""".split()
-LONG = ["--example", "Calculate 25 + 7.", "25 + 7 = 32 and " * 66, "--max_completion_length", "64"]
-SHAPES = {"quickstart": (28, []), "long": (64, LONG)}  # tokens of a completion, settings
+EXAMPLE = ["--example", "Calculate 25 + 7."]
+LONG = [*EXAMPLE, "25 + 7 = 32 and " * 66, "--max_completion_length", "64"]
+# 16 completions of 120 tokens for two prompts of 230, as with GSM8K and a worked example.
+GSM8K = [*EXAMPLE, "25 + 7 = 32 and " * 16, "--max_completion_length", "120"]
+# Of a shape: tokens of a completion, settings.
+SHAPES = {"quickstart": (28, []), "long": (64, LONG), "gsm8k": (120, GSM8K)}
 ARMS = {  # trainer, launch file, micro batches: a step of a shape has the same completions in all
     "quickstart": [("stock", "single_gpu", 4), ("stock", "cpu_2proc", 2), ("ours", "cpu_2proc", 2)],
     "long": [("stock", "cpu", 1), ("ours", "cpu", 1)],
+    "gsm8k": [("stock", "cpu", 2), ("ours", "cpu", 2)],
 }
 
 

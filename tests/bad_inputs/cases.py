@@ -72,6 +72,7 @@ SETTINGS = [
     ({"generation_kwargs": {"eos_token_id": [2]}}, "eos_token_id cannot be set here"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
     ({"chat_template_kwargs": {"add_generation_prompt": False}}, "TRL sets add_generation_prompt"),
+    ({"drop_finished": True}, "drop_finished needs share_prompts: true"),
     ({"dataloader_persistent_workers": True}, "dataloader_num_workers is 0: give at least 1"),
     # LoRA
     ({"use_peft": True, "lora_modules_to_save": ["lm_haed"]}, "the name lm_haed"),

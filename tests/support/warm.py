@@ -19,6 +19,7 @@ import sys
 import threading
 
 IMPORTED = ["accelerate.commands.launch", "matplotlib.pyplot", "peft", "reasoning_gym"]
+IMPORTED += ["scipy.stats"]  # of the verdict
 IMPORTED += [f"recipes.common.{name}" for name in ("run", "checks.preflight", "report.record")]
 IMPORTED += [f"recipes.common.{name}" for name in ("sampling.idle", "training.tracking")]
 

@@ -54,7 +54,11 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
         reason = next(filter(None, reasons), None)
         if reason is None:
             in_half_precision = args.bf16 or args.fp16 or inner.dtype.itemsize < 4
-            share_prompts(inner, weights_are_sharded, in_half_precision, args.drop_finished)
+            obstacle = why_finished_stay(inner, weights_are_sharded) if args.drop_finished else None
+            if obstacle and model is trainer.model:
+                warnings.warn(f"drop_finished has no effect: {obstacle}.", stacklevel=3)
+            drop_finished = args.drop_finished and obstacle is None
+            share_prompts(inner, weights_are_sharded, in_half_precision, drop_finished)
         elif model is trainer.model:
             warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
@@ -82,6 +86,15 @@ def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str 
         )
     if not type(config).__module__.startswith("transformers."):
         return "its code is not part of transformers, so its rotary embedding may be of any kind"
+    return None
+
+
+def why_finished_stay(model: PreTrainedModel, weights_are_sharded: bool) -> str | None:
+    """Return the reason why finished completions cannot leave the batch; None if they can."""
+    if weights_are_sharded:
+        return "with ZeRO-3 and FSDP all processes must call the model equally often"
+    if unknown := sorted(model.generation_config.to_diff_dict().keys() - ENDS_BY_TOKEN):
+        return f"the model's generation_config sets {', '.join(unknown)}"
     return None
 
 
@@ -311,7 +324,8 @@ class _SharedPrompts:
         # each new token. With False, transformers packs the heads of a group as queries of one
         # head. The result is the same; transformers does this anyway for a batch with padding.
         packed = {"use_gqa_in_sdpa": lambda *args: False} if input_ids.device.type == "cpu" else {}
-        in_parts = self.drop_finished and self._ends_by_token(generation_config)
+        is_known = generation_config.to_diff_dict().keys() <= ENDS_BY_TOKEN  # a trial's is not
+        in_parts = self.drop_finished and is_known and generation_config.eos_token_id is not None
         generate = self._generate_in_parts if in_parts else self.plain_generate
         with replaced(sdpa_attention, **packed):
             return generate(
@@ -320,15 +334,6 @@ class _SharedPrompts:
                 generation_config=generation_config,
                 past_key_values=cache,
             )
-
-    def _ends_by_token(self, config: GenerationConfig) -> bool:
-        """Whether each completion can end at a call of `generate` and go on at the next.
-
-        Sharded weights need equally many calls of the model on all processes.
-        """
-        settings = config.to_diff_dict().keys() | self.model.generation_config.to_diff_dict().keys()
-        has_end = config.eos_token_id is not None
-        return has_end and settings <= ENDS_BY_TOKEN and not self.weights_are_sharded
 
     def _generate_in_parts(self, input_ids, attention_mask, generation_config, past_key_values):
         """Generate PART tokens at a time; rows that have ended leave the batch between two calls.
