@@ -1,12 +1,12 @@
 """Programs are found in a completion however the model sets its fences, and no text takes long."""
 
-import sys
 import textwrap
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.counting import calls_of
 
 from rewards.code_blocks import (
     Block,
@@ -51,7 +51,6 @@ def test_a_text_without_a_block_is_a_program_only_by_choice(text):
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        (" x = 1", "x = 1"),
         (" import math\ndef f():\n    return 1", "import math\ndef f():\n    return 1"),
         (" def f():\n     return 1\n", "def f():\n    return 1\n"),  # all of it is one to the right
         ("\n  # two\nx = 2", "\n# two\nx = 2"),
@@ -263,27 +262,9 @@ HOSTILE = {
 }
 
 
-def steps(call) -> int:
-    """How many lines of Python a call runs."""
-    count = 0
-
-    def trace(*_):
-        nonlocal count
-        count += 1
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_takes_steps_in_proportion_to_its_length(make):
     short, long = (
-        steps(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
+        calls_of(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
     )
     assert long < 15 * short
