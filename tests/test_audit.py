@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import audit_rewards
 import pytest
@@ -343,25 +342,9 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
 # The script
 
 
-@pytest.fixture
-def run_script(monkeypatch, capsys) -> Callable:
-    """Exit status and output of scripts/audit_rewards.py."""
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["audit_rewards.py", *words])
-        with pytest.raises(SystemExit) as stop:
-            audit_rewards.main()
-        output = capsys.readouterr()
-        return stop.value.code, output.out + output.err
-
-    return run
-
-
-HACK = Path("recipes/arithmetic/hack.yaml")  # whose rewards are paid for tricks, which is its point
-MINE = """
-def elsewhere(completions, **kwargs):
-    return [None] * len(completions)
-"""
+# Of rewards that are paid for tricks, which is its point.
+HACK = ["audit_rewards.py", "--config", "recipes/arithmetic/hack.yaml", "--per_task", "1"]
+MINE = "def elsewhere(completions, **kwargs): return [None] * len(completions)"
 
 
 @pytest.mark.parametrize(
@@ -374,9 +357,12 @@ def elsewhere(completions, **kwargs):
     ],
 )
 def test_the_exit_status_is_0_1_for_what_is_paid_and_2_where_nothing_is_scored(
-    run_script, tmp_path, words, status, part
+    monkeypatch, capsys, tmp_path, words, status, part
 ):
     (tmp_path / "mine.py").write_text(MINE)
     specs = [word.format(mine=f"{tmp_path}/mine.py") for word in words.split()]
-    found, output = run_script("--config", str(HACK), "--per_task", "1", *specs)
-    assert (found, part in output) == (status, True), output
+    monkeypatch.setattr(sys, "argv", [*HACK, *specs])
+    with pytest.raises(SystemExit) as stop:
+        audit_rewards.main()
+    printed = "".join(capsys.readouterr())
+    assert (stop.value.code, part in printed) == (status, True), printed
