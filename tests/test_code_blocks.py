@@ -85,6 +85,7 @@ def test_joined_sources_are_one_program_whose_future_imports_come_first(sources)
 
 F, G = "```python\ndef f(x): return 1\n```\n", "```python\ng = f\n```\n"
 USED = "from answer import f\nprint(f(1))\n"
+ALIKE = "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```"
 USE = f"Example usage:\n```python\n{USED}```\n"
 
 
@@ -100,11 +101,7 @@ USE = f"Example usage:\n```python\n{USED}```\n"
         (F.replace("\n```", "\ng = f\n```") + G, ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
         (F.replace("def f(x): return 1", "f: object = abs") + USE, ("f",), "f: object = abs\n"),
-        (
-            F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```",
-            ("f",),
-            "def f(x): return 1\n",
-        ),
+        (F + ALIKE, ("f",), "def f(x): return 1\n"),
         (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
     ],
 )
@@ -168,11 +165,7 @@ FENCED = {  # text: its one program
 # A fence opens behind prose, and prose about fences opens none.
 for prose in ("Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>"):
     FENCED[f"{prose}```python\nx = 1\n```"] = "x = 1\n"
-for prose in (
-    "Put it in ``` fences:",
-    "Put it between ``` and ``` so:",
-    "Open it by ``` as asked.",
-):
+for prose in ("Put it in ``` fences:", "Put it between ``` and ``` so:"):
     FENCED[f"{prose}\n{ONE}"] = "x = 1\n"
 # It closes behind code or before a tag, and not within a line of code.
 ENDS = ["```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus."]
@@ -249,9 +242,6 @@ HOSTILE = {
     "backticks": lambda n: "`" * n,
     "spaces before a fence": lambda n: " " * n + "```",
     "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
-    "spaces on the first line, many fences": lambda n: (
-        "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18)
-    ),
     "ever deeper lines": lambda n: (
         "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5)))
     ),
