@@ -98,13 +98,10 @@ def test_cases_are_pairs_of_input_and_output():
     ("tests", "label"),
     [
         (None, "unparsed: no tests: any program would pass"),
-        ([], "unparsed: no tests: any program would pass"),
         ([TESTS[0], CASES[0]], "unparsed: tests of two kinds in one row"),
-        ([CASES[0], TESTS[0]], "unparsed: tests of two kinds in one row"),
         ([TESTS[0], None], "unparsed: the tests of a row are a list of texts, not ['assert f("),
         (['{"stdin": "2"}'], "unparsed: a JSON test has the texts stdin and stdout, not {'std"),
         (['{"stdin": 2, "stdout": "4"}'], "unparsed: a JSON test has the texts stdin and stdout"),
-        (["{}"], "unparsed: a JSON test has the texts stdin and stdout"),
         (TESTS[0], "unparsed: the tests of a row are a list of texts, not 'assert f("),
         (["assert f(2) =="], "error: the tests are not Python: "),
     ],
@@ -128,8 +125,7 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
     assert scored.metrics == {}
 
 
-FAILING = ["def f(x) return", "1 / 0", "def f(x): return 1 / 0", "def f(x): raise SystemExit(0)"]
-FAILING += ["import os\nos._exit(0)", "import os\ndef f(x): os._exit(0)", "raise KeyboardInterrupt"]
+FAILING = ["def f(x) return", "1 / 0", "import os\nos._exit(0)", "raise KeyboardInterrupt"]
 FAILING += ["\x00", "\ud800", "x = '" + "a" * 2_000_000 + "'", "[" * 20_000]
 
 

@@ -219,11 +219,9 @@ def test_everything_ends_with_the_trainer():
     trainer.kill()
     trainer.wait()
     trainer.stdout.close()
-    while (
-        left := [pid for pid in (zygote, *children) if is_alive(pid)]
-    ) and time.monotonic() < until:
+    while any(map(is_alive, [zygote, *children])) and time.monotonic() < until:
         time.sleep(0.02)
-    assert len(children) == 2 and left == []
+    assert len(children) == 2 and not any(map(is_alive, [zygote, *children]))
 
 
 def is_alive(pid):

@@ -97,9 +97,8 @@ TRICKS = programs("tricks")
 @pytest.mark.parametrize("name", TRICKS)
 def test_a_trick_does_not_pass(name, sandbox):
     entry_point, program, tests = TRICKS[name]
-    outcome = sandbox.run_asserts(
-        program, tests, timeout_s=TIMEOUT_S, entry_point=entry_point or None
-    )
+    options = {"timeout_s": TIMEOUT_S, "entry_point": entry_point or None}
+    outcome = sandbox.run_asserts(program, tests, **options)
     assert outcome.status == "fail" and not any(outcome.passed), outcome
 
 
