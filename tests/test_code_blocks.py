@@ -179,9 +179,6 @@ for by in ("", "  ", "    "):
     FENCED[f"So:\n{by}```python\n{shown}{by}```\nThus."] = DOCUMENTED
 # Common indentation is removed and the rest kept.
 for text in (
-    "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
-    "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
-    "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
     "1. so: ```python\n    if x:\n        y = 1\n    ```",
     "   ```python\nif x:\n    y = 1\n   ```",
     "    ```python\nif x:\n    y = 1\n```",

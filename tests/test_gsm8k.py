@@ -28,18 +28,6 @@ def test_the_answer_tag_is_scored_by_text_and_by_value(text, gold, amount):
     assert score(f"<reasoning>r</reasoning><answer>{text}</answer>", gold) == amount
 
 
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        ("18", 0.0), ("<reasoning>18</reasoning>", 0.0), ("<answer>18</answer> and more", 2.0),
-        ("<answer>18</answer><answer>19</answer>", 0.0),
-        ("<answer>18</answer> Actually, it is 20.", 0.0),
-    ],
-)  # fmt: skip
-def test_only_the_last_complete_answer_tag_counts(text, amount):
-    assert score(text, "18") == amount
-
-
 READERS = [  # reward, options, answer
     ("gsm8k_correctness", {}, "<answer>18</answer>"),
     ("gsm8k_correctness", {"lenient": True}, r"\boxed{18}"),
@@ -81,6 +69,7 @@ def test_the_amounts_are_parameters():
     assert score("<answer>18</answer>", "18", exact=1.0, numeric=0.5) == 1.0
     assert score("<answer>18.0</answer>", "18", exact=1.0, numeric=0.5) == 0.5
     assert score("It is 18.", "18", exact=1.0, lenient=True) == 1.0
+    assert score("It is 18.", "18", exact=1.0) == 0.0, "it stands in no tag"
     amounts = {"exact": 1.0, "marker": 0.5, "per_character": 0.1, "max_penalty": 0.3}
     texts = ["<answer>#### 18</answer>", "<answer>18</answer>ab", "<answer>18</answer>abcdef"]
     assert [score(text, "18", "gsm8k_harness", **amounts) for text in texts] == [1.5, 0.8, 0.7]
