@@ -2,7 +2,6 @@
 
 import json
 import re
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -20,62 +19,31 @@ from rewards.latex.number import number_of
 ROOT = Path(__file__).parents[1]
 LABELS = ROOT / "scripts" / "benchmarks" / "labels" / "gsm8k_completions.jsonl"
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
-# Every marker, and what may stand around its number; each is read behind other numbers.
+# Markers, sentences, texts and denials that the labels have are not repeated here.
+# A marker, and what may stand around its number; each is read behind other numbers.
 MARKED = [
-    "#### 18", "####18", "#### $18", "#### 18 eggs", "#### 17\n#### 18", "#### 18m",
-    "9 * 2 = <<9*2=18>>18\n#### 18", "#### 9 * 2 = 18", r"\boxed{17} and then \boxed{18}",
-    r"\boxed{\text{18 eggs}}", r"\boxed{18 \text{ m}^2}", r"\boxed{x = 18}",
-    r"\boxed{18} and then \boxed{19", "<answer>$18$</answer>", r"<answer>\boxed{18}</answer>",
-    "<answer>She keeps 18 eggs.</answer>", r"The answer is \(18\).", "the answer is **18**",
-    "The answer is 9 * 2 = 18.", "The answer is 18, because 20 - 2 = 18 and 3 is not used.",
-    "The answer is 18. Let me check: 20 - 17 = 3.", "The correct answer should be 18",
-    "The answer to the question of 16 eggs is 18.", "18 eggs is the answer.", "ANSWER: x = 18",
-    "**Answer:** 18", "**Final Answer**\n\n18", "9 * 2 = 18\nA: 18",
+    "####18", r"\boxed{18 \text{ m}^2}", r"\boxed{18} and then \boxed{19", "ANSWER: x = 18",
+    "The correct answer should be 18", "The answer to the question of 16 eggs is 18.",
 ]  # fmt: skip
-# A last sentence as people write it, and what of its grammar is read.
+# A last sentence as people write it.
 SENTENCES = [
-    ("18 students don't play any sport.", 18),  # the verb is denied, not the number
-    ("She will need 18 boxes, not 17.", 18),  # the number is denied
-    ("20 - 2 = 18, which is less than 20.", 18),  # behind an equation nothing counts
-    ("The average is 36/2 = size 18.", 18),
-    ("The volume is 18cm^3 of oil.", 18),  # a power of a unit
-    ("The tank holds 2 1/2 gallons.", Fraction(5, 2)),
-    ("The profit was $1,080.50.", Fraction(2161, 2)),
-    ("There are 18 dozen eggs.", 216),
-    ("The temperature dropped to -5 degrees.", -5),
-    ("It took him 18 minutes to walk the 2 miles.", 18),  # details: what leads to the number
-    ("At $3 each, 6 notebooks cost $18.", 18),
-    ("18 of the 24 students passed.", 18),
-    ("If 3 or more friends come, she needs 18 chairs.", 18),
-    ("She keeps 18 eggs, her sister comes 3rd.", 18),  # an ordinal
-    ("Mia has 18 shells, 3 more than Tom.", 18),  # a comparison
-    ("It is $18, since 9 eggs cost $2 each.", 18),  # a reason
-    ("She has 20 eggs, but 2 of them are broken, leaving 18.", 18),  # a conclusion in the sentence
-    ("384/25 = 15.36 minutes, which rounds down to 15 minutes.", 15),
-    ("The film starts at 7:30 and takes 118 minutes.", 118),  # a time
-    ("There were 12 boys and 6 girls, 18 children in all.", 18),
-    ("She keeps 18 eggs (6 a day for 3 days, 2 of them broken).", 18),  # in parentheses
-    (r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]", 18),
-    ("Thus half of them, or 25 pupils, take the bus.", 25),
-    ("Her change from a $50 bill is $6.40.", Fraction(32, 5)),
-    ("You'd spend €240 a year on coffee at that rate.", 240),
-    ("That gives each of the 6 children 9 marbles.", 9),
-]
+    "18 students don't play any sport.",  # the verb is denied, not the number
+    "20 - 2 = 18, which is less than 20.", "The average is 36/2 = size 18.",
+    "The volume is 18cm^3 of oil.",  # a power of a unit
+    # Details, a comparison, a reason and conclusions.
+    "At $3 each, 6 notebooks cost $18.", "18 of the 24 students passed.",
+    "If 3 or more friends come, she needs 18 chairs.", "Mia has 18 shells, 3 more than Tom.",
+    "It is $18, since 9 eggs cost $2 each.",
+    "She has 20 eggs, but 2 of them are broken, leaving 18.",
+    "462/25 = 18.48 minutes, which rounds down to 18 minutes.",
+    r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]",
+]  # fmt: skip
 # Which sentence is the last that counts.
 TEXTS = [
-    "20 - 2 = 18", "**18**", "1. 10 + 8 = 18\n2. Done.",
-    "Step 1: 10 + 8 = 18\nStep 2: nothing more.", "Steps:\n- 5 eggs\n- 13 eggs\nIn all 18.",
-    "#### 1. Count\n10 + 8 = 18\n\n#### 2. Check\nAll done.\n\n**18**",
-    "She keeps 18 eggs.\n\nWould you like to try it with 24 eggs?",
-    "She keeps 18 eggs. Note that 2 of them are small.",
-    "It comes to 18. If the shop had been open on Sunday, it would be 56.",
-    "```python\nprint(9 * 2)\n```\n```output\n18\n```",
+    "**18**", "1. 10 + 8 = 18\n2. Done.", "Step 1: 10 + 8 = 18\nStep 2: nothing more.",
+    "Steps:\n- 5 eggs\n- 13 eggs\nIn all 18.", "She keeps 18 eggs. Note that 2 of them are small.",
     "There are 18.\n```python\nprint(9 * 3)\n```", "<think>It is 17.</think>It is 18.",
     "She has 3 eggs. " * 10_000 + "The answer is 18.",
-]  # fmt: skip
-RUN_ON = [
-    "\n\nQuestion: What is 3 + 4?\nAnswer: 7", " User: And 3 + 4? Assistant: The answer is 7.",
-    "<|im_end|>\n<|im_start|>assistant\n#### 7", "</s> 7", "\n\n**Problem 2:** 3 + 4\n#### 7",
 ]  # fmt: skip
 NONE = [
     "", "no number", "How many are 18?", "1e999", "#### 1/0", "```python\nprint(18)\n```",
@@ -95,12 +63,8 @@ NONE = [
     "She has 18 and a third.", "It takes 18 and a half hours.",
     *(f"The answer is 18 {more}." for more in ("pi", "squared", "tenths", "lakh", "k", "M")),
 ]  # fmt: skip
-DENIED = [
-    "The answer is definitely not 18.", "#### not 18", "Wrong answer: 18", "The answer isn't 18.",
-    "18 is not the answer.", "The answer is anything but 18.", "I doubt the answer is 18.",
-    "The answer is 18? No.", "The answer is 18, which is wrong.", "The answer is at least 18.",
-    "I don't think it's 18.", r"\boxed{\text{not }18}", r"\boxed{\neq 18}",
-    "<answer>18 wrong</answer>",
+DENIED = [  # and the labels of more_denial
+    "The answer is definitely not 18.", "I don't think it's 18.", "<answer>18 wrong</answer>",
 ]  # fmt: skip
 
 
@@ -109,9 +73,9 @@ def test_a_marker_is_read(text):
     assert final_answer(f"There were 20 eggs and 2 of them broke.\n{text}") == 18
 
 
-@pytest.mark.parametrize(("text", "value"), SENTENCES)
-def test_the_last_sentence_is_read_by_its_grammar(text, value):
-    assert final_answer(f"There were 20 eggs and 2 of them broke. {text}") == value
+@pytest.mark.parametrize("text", SENTENCES)
+def test_the_last_sentence_is_read_by_its_grammar(text):
+    assert final_answer(f"There were 20 eggs and 2 of them broke. {text}") == 18
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -119,10 +83,9 @@ def test_without_a_marker_the_last_sentence_counts(text):
     assert final_answer(text) == 18
 
 
-@pytest.mark.parametrize("more", RUN_ON)
-def test_another_problem_is_not_read(more):
+def test_another_problem_is_not_read():
     for text in ("20 - 2 = 18. The answer is 18.", "20 - 2 = 18.\n#### 18", "It is \\boxed{18}."):
-        assert final_answer(text + more) == 18
+        assert final_answer(f"{text}\n\n**Problem 2:** 3 + 4\n#### 7") == 18
 
 
 @pytest.mark.parametrize("text", NONE)

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import audit_rewards
 import pytest
@@ -29,15 +28,11 @@ PROGRAM = "```python\ndef answer():\n    return 'GOLD'\n```"
 
 
 def make_rows(*golds: str, task: str = "maths", **columns) -> list[dict]:
-    return [
-        {
-            "prompt": [{"role": "user", "content": f"What is $9 + {place}$?"}],
-            "task": task,
-            "answer": gold,
-            **columns,
-        }
-        for place, gold in enumerate(golds)
-    ]
+    rows = []
+    for place, gold in enumerate(golds):
+        prompt = [{"role": "user", "content": f"What is $9 + {place}$?"}]
+        rows.append({"prompt": prompt, "task": task, "answer": gold, **columns})
+    return rows
 
 
 def shaped(form: str) -> Callable[[dict], str]:
@@ -55,8 +50,7 @@ def reward(scorer: Callable, **declared):
     def mine(completions, answer, **kwargs):
         return [scorer(c[0]["content"], gold) for c, gold in zip(completions, answer, strict=True)]
 
-    for attribute, value in declared.items():
-        setattr(mine, attribute, value)
+    vars(mine).update(declared)
     return reward_of(mine)
 
 
@@ -149,16 +143,6 @@ def last(pattern: str, text: str) -> str:
     return ["", *re.findall(pattern, text)][-1]
 
 
-def number(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return float("nan")
-
-
-def answer_in(text: str) -> str:
-    return last_tag(text) or ""
-
-
 def run(text: str, end: str) -> subprocess.CompletedProcess:
     block = last(r"(?s)```python\n(.*?)\n?```", text) or "raise SystemExit(1)"
     return subprocess.run(
@@ -166,54 +150,42 @@ def run(text: str, end: str) -> subprocess.CompletedProcess:
     )
 
 
-PLANTED = [  # class of hole, the trick that finds it, reference, scorer
-    ("a part of the gold is right", "answer: nothing", TAGGED,
-     lambda text, gold: float("<answer>" in text and answer_in(text) in gold)),
-    ("all the text is searched", "gold denied in words", BOXED,
-     lambda text, gold: 0.5 * (gold in text)),
-    ("only the first answer is read", "another answer behind the gold", HASHED,
-     lambda text, gold: float(bool(re.search(rf"#### {re.escape(gold)}\b", text)))),
-    ("only the last number is read", "answer: another or gold", HASHED,
-     lambda text, gold: float(last(r"-?[0-9,]+", text) == gold)),
-    ("close is right", "answer: gold and half a percent", TAGGED,
-     lambda text, gold: float(abs(number(answer_in(text)) - number(gold)) <= number(gold) / 10)),
-    ("any digits are", "answer: full-width digits", TAGGED,
-     lambda text, gold: float(number(answer_in(text)) == number(gold))),
-    ("a wrong answer earns by its tag", "reasoning: tags only", TAGGED,
-     lambda text, gold: exact(text, gold) or 0.1 * ("</answer>" in text)),
-    ("the sign of the reward is inverted", "empty", TAGGED,
-     lambda text, gold: 1.0 - exact(text, gold)),
-    ("length alone earns", "one letter", TAGGED, lambda text, gold: len(text) / 1000),
-]  # fmt: skip
+PLANTED = {  # class of hole: the trick that finds it, reference, scorer
+    "all the text is searched": ("gold denied in words", BOXED,
+        lambda text, gold: 0.5 * (gold in text)),
+    "only the last number is read": ("answer: another or gold", HASHED,
+        lambda text, gold: float(last(r"-?[0-9,]+", text) == gold)),
+    "a wrong answer earns by its tag": ("reasoning: tags only", TAGGED,
+        lambda text, gold: exact(text, gold) or 0.1 * ("</answer>" in text)),
+    "the sign of the reward is inverted": ("empty", TAGGED,
+        lambda text, gold: 1.0 - exact(text, gold)),
+    "length alone earns": ("one letter", TAGGED, lambda text, gold: len(text) / 1000),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("trick", "reference", "scorer"),
-    [case[1:] for case in PLANTED],
-    ids=[case[0] for case in PLANTED],
-)
-def test_a_planted_hole_is_paid_by_the_trick_made_for_it(trick, reference, scorer):
+@pytest.mark.parametrize("hole", PLANTED)
+def test_a_planted_hole_is_paid_by_the_trick_made_for_it(hole):
+    trick, reference, scorer = PLANTED[hole]
     cheats = try_tricks(reward(scorer), ROWS, shaped(reference), per_task=2)
     assert trick in [attempt.trick for attempt in cheats.paid]
 
 
-PROGRAM_HOLES = [  # class of hole, the trick that finds it, scorer of a text by a check
-    ("exit code 0 is a pass", "code: exits when called",
-     lambda text, check: float(run(text, f"assert {check}").returncode == 0)),
-    ("the verdict is read from the output", "code: prints that it passed",
-     lambda text, check: float("passed" in run(text, f"assert {check}\nprint('passed')").stdout)),
-    ("the program may redefine equality", "code: equals everything",
-     lambda text, check: float("end-7f" in run(text, f"assert {check}\nprint('end-7f')").stdout)),
-]  # fmt: skip
+PROGRAM_ROWS = make_rows("18", tests=["assert answer() == '18'"])
+PROGRAM_HOLES = {  # class of hole: the trick that finds it, scorer of a text by a check
+    "exit code 0 is a pass": ("code: exits when called",
+        lambda text, test: float(run(text, f"assert {test}").returncode == 0)),
+    "the verdict is read from the output": ("code: prints that it passed",
+        lambda text, test: float("passed" in run(text, f"assert {test}\nprint('passed')").stdout)),
+    "the program may redefine equality": ("code: equals everything",
+        lambda text, test: float("end-7f" in run(text, f"assert {test}\nprint('end-7f')").stdout)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("trick", "scorer"), [case[1:] for case in PROGRAM_HOLES], ids=[c[0] for c in PROGRAM_HOLES]
-)
-def test_a_hole_in_a_reward_of_programs_is_paid_too(trick, scorer):
+@pytest.mark.parametrize("hole", PROGRAM_HOLES)
+def test_a_hole_in_a_reward_of_programs_is_paid_too(hole):
+    trick, scorer = PROGRAM_HOLES[hole]
     tested = reward(lambda text, gold: scorer(text, f"answer() == {gold!r}"))
-    rows = make_rows("18", tests=["assert answer() == '18'"])
-    cheats = try_tricks(tested, rows, shaped(PROGRAM))
+    cheats = try_tricks(tested, PROGRAM_ROWS, shaped(PROGRAM))
     assert trick in [attempt.trick for attempt in cheats.paid]
 
 
@@ -223,8 +195,7 @@ def test_a_reward_that_runs_programs_in_its_own_process_is_a_problem():
             exec(last(r"(?s)```python\n(.*?)\n?```", text), {})
         return 0.0
 
-    rows = make_rows("18", tests=["assert answer() == '18'"])
-    problem = try_tricks(reward(careless), rows, shaped(PROGRAM)).problem
+    problem = try_tricks(reward(careless), PROGRAM_ROWS, shaped(PROGRAM)).problem
     assert problem.startswith("reward 'mine' runs programs of the model in its own process")
 
 
@@ -252,10 +223,7 @@ def test_the_sentence_counts_what_is_paid_and_shows_one():
         f"behind the gold' (1): {tagged({'answer': '18'}) + chr(10) + WRONG!r}"
     )
     sound = try_tricks(reward(exact), ROWS, tagged)
-    assert (sound.sentence(), sound.paid) == (
-        f"pays none of {len(sound.attempts)} wrong answers",
-        [],
-    )
+    assert sound.sentence() == f"pays none of {len(sound.attempts)} wrong answers"
 
 
 def test_what_earns_more_than_the_reference_answer_is_a_problem():
@@ -267,9 +235,7 @@ def test_what_earns_more_than_the_reference_answer_is_a_problem():
     )
 
 
-@pytest.mark.parametrize(
-    "declared", [{"kind": "control"}, {"farmable": "tags"}], ids=["control", "farmable"]
-)
+@pytest.mark.parametrize("declared", [{"kind": "control"}, {"farmable": "tags"}], ids=str)
 def test_what_is_farmable_by_design_is_no_problem(declared):
     tag_count = reward(lambda text, gold: 0.2 * text.count("<"), **declared)
     cheats = try_tricks(tag_count, ROWS, tagged)
@@ -376,25 +342,9 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
 # The script
 
 
-@pytest.fixture
-def run_script(monkeypatch, capsys) -> Callable:
-    """Exit status and output of scripts/audit_rewards.py."""
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["audit_rewards.py", *words])
-        with pytest.raises(SystemExit) as stop:
-            audit_rewards.main()
-        output = capsys.readouterr()
-        return stop.value.code, output.out + output.err
-
-    return run
-
-
-HACK = Path("recipes/arithmetic/hack.yaml")  # whose rewards are paid for tricks, which is its point
-MINE = """
-def elsewhere(completions, **kwargs):
-    return [None] * len(completions)
-"""
+# Of rewards that are paid for tricks, which is its point.
+HACK = ["audit_rewards.py", "--config", "recipes/arithmetic/hack.yaml", "--per_task", "1"]
+MINE = "def elsewhere(completions, **kwargs): return [None] * len(completions)"
 
 
 @pytest.mark.parametrize(
@@ -407,9 +357,12 @@ def elsewhere(completions, **kwargs):
     ],
 )
 def test_the_exit_status_is_0_1_for_what_is_paid_and_2_where_nothing_is_scored(
-    run_script, tmp_path, words, status, part
+    monkeypatch, capsys, tmp_path, words, status, part
 ):
     (tmp_path / "mine.py").write_text(MINE)
     specs = [word.format(mine=f"{tmp_path}/mine.py") for word in words.split()]
-    found, output = run_script("--config", str(HACK), "--per_task", "1", *specs)
-    assert (found, part in output) == (status, True), output
+    monkeypatch.setattr(sys, "argv", [*HACK, *specs])
+    with pytest.raises(SystemExit) as stop:
+        audit_rewards.main()
+    printed = "".join(capsys.readouterr())
+    assert (stop.value.code, part in printed) == (status, True), printed

@@ -12,45 +12,22 @@ from rewards.boxed_math import BoxedMath, gold_problem, is_equivalent
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
 OTHERS = Path(__file__).parents[2] / "shared/data/math_pairs/pairs.jsonl"  # not of the project
-AMOUNTS = [  # completion, gold, amount
-    (r"So it is \boxed{18}.", "18", 1.0), (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
-    (r"$\boxed{\dfrac{\sqrt{2}}{2}}$", r"\frac{1}{\sqrt2}", 1.0),
+AMOUNTS = [  # completion, gold, amount, of what the label files below do not have
+    (r"So it is \boxed{18}.", "18", 1.0),
     (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
-    # Which box: the last one, and test_text has the rest.
-    (r"\boxed{18} \boxed{}", "18", 0.0), (r"\boxed{\boxed{18}}", "18", 1.0),
     (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
-    # Taken back behind it, or said behind the end.
-    (r"\boxed{18}. Wait, that is wrong. The answer is 19.", "18", 0.0),
-    (r"\boxed{18}. The guess of 17 is wrong.", "18", 1.0),
-    (r"\boxed{3!\frac12!!}", "18", 0.0),
-    (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
-    # No box, nothing in it, and candidates.
-    ("18", "18", 0.0), (r"\boxed{}", "18", 0.0), (r"\boxed{18", "18", 0.0),
-    (r"\boxed{17 or 18}", "18", 0.0),
-    (r"\boxed{" + ", ".join(map(str, range(101))) + "}", "18", 0.0),
-    # A number that words or letters change is another.
-    (r"\boxed{18 \text{ thousand}}", "18", 0.0), (r"\boxed{18x}", "18", 0.0),
-    (r"\boxed{18 \text{ wrong}}", "18", 0.0), (r"\boxed{18 \text{ eggs}}", "18", 1.0),
-    # A sentence in the box states its answer unless it hedges.
-    (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0), (r"\boxed{Answer: 18}", "18", 1.0),
-    (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
-    (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
-    (r"\boxed{\text{at least }18}", "18", 0.0), (r"\boxed{20 \text{ is } 18}", "18", 0.0),
-    (r"\boxed{36/2 \text{ is } 18}", "18", 1.0), (r"\boxed{6 \text{ pens makes } 18}", "18", 1.0),
+    (r"\boxed{3!\frac12!!}", "18", 0.0), (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
+    # A sentence in the box states its answer.
+    (r"\boxed{20 \text{ is } 18}", "18", 0.0), (r"\boxed{36/2 \text{ is } 18}", "18", 1.0),
+    (r"\boxed{6 \text{ pens makes } 18}", "18", 1.0), (r"\boxed{18 \text{ or more}}", "18", 0.0),
     # A choice with its value, and one that is not alone or taken back.
     (r"\boxed{\textbf{(C)}\ 14}", "C", 1.0), (r"\boxed{\text{(C)} P(A)}", "C", 1.0),
     (r"\boxed{\text{(C)} \text{ or } \text{(D)}}", "C", 0.0), (r"\boxed{\text{A.}}", "A", 1.0),
     (r"\boxed{\text{(C)}, \text{(D)}}", "C", 0.0), (r"\boxed{\text{(C)}\text{ not}}", "C", 0.0),
-    (r"\boxed{\text{(C)} \text{ is wrong}}", "C", 0.0),
-    (r"\boxed{\text{(C) or (D)}}", "C", 0.0), (r"\boxed{18 \text{ or more}}", "18", 0.0),
-    # What a program or a font makes of numbers.
-    (r"\boxed{１８}", "18", 0.0), (r"\boxed{NaN}", "18", 0.0), (r"\boxed{9**9**9}", "18", 0.0),
-    (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0), (r"\boxed{__import__('os')}", "18", 0.0),
-    # One sign more is another function, another letter, another base.
+    (r"\boxed{\text{(C)} \text{ is wrong}}", "C", 0.0), (r"\boxed{\text{(C) or (D)}}", "C", 0.0),
+    # One sign more is another function, another letter, another base, or too many digits.
     (r"\boxed{f(x)=2x}", r"f^{-1}(x)=\frac{x}{2}", 0.0), (r"\boxed{y=2x'}", "y=2x", 0.0),
-    (r"\boxed{101_b}", "101", 0.0),
-    # Too large, or no value, is the doing of the completion.
-    (r"\boxed{\sinh{2356!}}", "18", 0.0), (r"\boxed{\frac10}", "18", 0.0),
+    (r"\boxed{101_b}", "101", 0.0), (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0),
 ]  # fmt: skip
 
 

@@ -5,7 +5,6 @@ import sys
 from typing import NamedTuple
 
 import pytest
-from datasets import Dataset
 
 from rewards import load_reward
 from rewards.code_tests import CodeTests, parse_cases
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.skipif(
 )
 TESTS = ["assert f(2) == 4", "assert f(3) == 6"]
 DOUBLE, HALF, NONE = (f"def f(x): return {result}" for result in ("2 * x", "4", "1"))
-OPTIONAL = ("setup", "preamble", "entry_point", "hidden_tests")
 CASES = [json.dumps({"stdin": str(n), "stdout": str(2 * n)}) for n in (2, 3)]
 
 
@@ -73,8 +71,7 @@ def test_a_right_program_earns_correct_part_of_the_tests_its_share_and_none_wron
         ("<think>Twice.</think>" + block(DOUBLE), {}, 1.0),
         ("<think>" + block(DOUBLE) + "</think>I do not know.", {}, 0.0),  # a thought is no answer
         (DOUBLE, {}, 1.0),  # without a block the text is the program
-        (DOUBLE, {"whole_text": False}, 0.0),  # but by choice
-        (f"Thus: {DOUBLE}", {}, 0.0),  # and prose is none
+        (DOUBLE, {"whole_text": False}, 0.0),
     ],
 )
 def test_the_program_behind_the_thoughts_that_the_tests_call_is_run(text, settings, amount):
@@ -101,13 +98,10 @@ def test_cases_are_pairs_of_input_and_output():
     ("tests", "label"),
     [
         (None, "unparsed: no tests: any program would pass"),
-        ([], "unparsed: no tests: any program would pass"),
         ([TESTS[0], CASES[0]], "unparsed: tests of two kinds in one row"),
-        ([CASES[0], TESTS[0]], "unparsed: tests of two kinds in one row"),
         ([TESTS[0], None], "unparsed: the tests of a row are a list of texts, not ['assert f("),
         (['{"stdin": "2"}'], "unparsed: a JSON test has the texts stdin and stdout, not {'std"),
         (['{"stdin": 2, "stdout": "4"}'], "unparsed: a JSON test has the texts stdin and stdout"),
-        (["{}"], "unparsed: a JSON test has the texts stdin and stdout"),
         (TESTS[0], "unparsed: the tests of a row are a list of texts, not 'assert f("),
         (["assert f(2) =="], "error: the tests are not Python: "),
     ],
@@ -131,8 +125,7 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
     assert scored.metrics == {}
 
 
-FAILING = ["def f(x) return", "1 / 0", "def f(x): return 1 / 0", "def f(x): raise SystemExit(0)"]
-FAILING += ["import os\nos._exit(0)", "import os\ndef f(x): os._exit(0)", "raise KeyboardInterrupt"]
+FAILING = ["def f(x) return", "1 / 0", "import os\nos._exit(0)", "raise KeyboardInterrupt"]
 FAILING += ["\x00", "\ud800", "x = '" + "a" * 2_000_000 + "'", "[" * 20_000]
 
 
@@ -157,6 +150,7 @@ def test_hidden_tests_are_logged_and_not_scored():
     assert score(DOUBLE).metrics == {}
 
 
+NULLABLE = ("setup", "preamble", "entry_point", "hidden_tests")
 SUM, SUMS = "def sum(a, b): return 6 if a == 10 else 4", ["assert sum(10, 15) == 6"]
 
 
@@ -170,24 +164,11 @@ SUM, SUMS = "def sum(a, b): return 6 if a == 10 else 4", ["assert sum(10, 15) ==
         (SUM, SUMS, {"entry_point": "sum"}, 1.0),
         ("def total(a, b): return 6", SUMS, {"entry_point": "sum"}, 0.0),  # not Python's own sum
         (f"from __future__ import annotations\n{DOUBLE}", TESTS, {"preamble": "import math"}, 1.0),
+        (DOUBLE, TESTS, dict.fromkeys(NULLABLE), 1.0),  # as rows of another kind make them
     ],
 )
 def test_setup_preamble_and_entry_point_are_those_of_the_row(code, tests, columns, amount):
     assert score(code, tests=tests, **columns).scores == [amount]
-
-
-def test_columns_may_be_absent_or_none_in_some_rows():
-    full = {"hidden_tests": ["assert f(5) == 10"], "setup": "TWO = 2", "entry_point": "f"}
-    rows = [
-        {"tests": TESTS, **full},
-        {"tests": TESTS, "preamble": "TWO = 2"},
-        {"tests": CASES},
-        {"tests": None},
-    ]
-    data = Dataset.from_list([dict.fromkeys(OPTIONAL) | row for row in rows])
-    columns = {name: list(data[name]) for name in ("tests", *OPTIONAL)}
-    codes = [DOUBLE, "def f(x): return TWO * x", "print(2 * int(input()))", DOUBLE]
-    assert score_rows([*map(block, codes)], columns).scores == [1.0, 1.0, 1.0, None]
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])

@@ -6,17 +6,13 @@ from rewards import load_reward
 from rewards.gsm8k import score_harness
 
 AMOUNTS = [  # text of the answer tag, gold, amount
-    ("18", "18", 2.0), ("\n18\n", " 18 ", 2.0), ("1,000", "1,000", 2.0), ("-3", "-3", 2.0),
-    (r"\boxed{18}", "18", 2.0), ("#### 18", "18", 2.0),
+    ("18", "18", 2.0), ("\n18\n", " 18 ", 2.0), (r"\boxed{18}", "18", 2.0), ("#### 18", "18", 2.0),
     # The same value in another spelling; test_answer has all the spellings.
-    ("18.0", "18", 1.5), ("$18", "18", 1.5), ("18 eggs", "18", 1.5), ("1,000", "1000", 1.5),
-    ("\u22123", "-3", 1.5), ("0.5", "1/2", 1.5), ("18%", "18", 1.5), ("18 thousand", "18000", 1.5),
-    ("= 18", "18", 1.5), ("USD 18", "18", 1.5), ("=-18", "-18", 1.5),
+    ("18.0", "18", 1.5), ("18 eggs", "18", 1.5), ("0.5", "1/2", 1.5), ("1,000", "1000", 1.5),
+    ("= 18", "18", 1.5), ("USD 18", "18", 1.5), ("=-18", "-18", 1.5), ("18%", "18", 1.5),
     # Another value, or none.
-    ("19", "18", 0.0), ("-18", "18", 0.0), ("", "18", 0.0), ("eighteen", "18", 0.0),
-    ("36/2", "18", 0.0), ("18 or 19", "18", 0.0), ("1,00", "100", 0.0), ("nan", "18", 0.0),
-    ("18.0000000001", "18", 0.0), ("1/3", "0.3333333333", 0.0), ("１８", "18", 0.0),
-    ("18\u200b", "18", 0.0), ("18 thousand", "18", 0.0), ("18 is wrong", "18", 0.0),
+    ("19", "18", 0.0), ("", "18", 0.0), ("36/2", "18", 0.0), ("18 or 19", "18", 0.0),
+    ("18.0000000001", "18", 0.0), ("18\u200b", "18", 0.0), ("18 thousand", "18", 0.0),
     ("~18", "18", 0.0), ("20 = 18", "18", 0.0), ("= 9*2", "18", 0.0),
     ("18%", "0.18", 0.0),  # GSM8K writes a percentage as a plain number
 ]  # fmt: skip
@@ -30,18 +26,6 @@ def score(text: str, gold: str | None, reward: str = "gsm8k_correctness", **para
 @pytest.mark.parametrize(("text", "gold", "amount"), AMOUNTS)
 def test_the_answer_tag_is_scored_by_text_and_by_value(text, gold, amount):
     assert score(f"<reasoning>r</reasoning><answer>{text}</answer>", gold) == amount
-
-
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        ("18", 0.0), ("<reasoning>18</reasoning>", 0.0), ("<answer>18</answer> and more", 2.0),
-        ("<answer>18</answer><answer>19</answer>", 0.0),
-        ("<answer>18</answer> Actually, it is 20.", 0.0),
-    ],
-)  # fmt: skip
-def test_only_the_last_complete_answer_tag_counts(text, amount):
-    assert score(text, "18") == amount
 
 
 READERS = [  # reward, options, answer
@@ -85,6 +69,7 @@ def test_the_amounts_are_parameters():
     assert score("<answer>18</answer>", "18", exact=1.0, numeric=0.5) == 1.0
     assert score("<answer>18.0</answer>", "18", exact=1.0, numeric=0.5) == 0.5
     assert score("It is 18.", "18", exact=1.0, lenient=True) == 1.0
+    assert score("It is 18.", "18", exact=1.0) == 0.0, "it stands in no tag"
     amounts = {"exact": 1.0, "marker": 0.5, "per_character": 0.1, "max_penalty": 0.3}
     texts = ["<answer>#### 18</answer>", "<answer>18</answer>ab", "<answer>18</answer>abcdef"]
     assert [score(text, "18", "gsm8k_harness", **amounts) for text in texts] == [1.5, 0.8, 0.7]

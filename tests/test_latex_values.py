@@ -50,15 +50,11 @@ def test_one_grammar_reads_a_number(text, number):
 
 
 SAME = [  # besides the label files, which test_boxed_math reads
-    (r"\frac1{72}", r"\frac{1}{72}"), (r"-2\frac13", r"-\frac73"), (r"\frac94\pi", r"\frac{9\pi}4"),
-    ("2^10", "1024"), ("2^{3^2}", "512"), ("-2^2", "-4"), ("5!", "120"), (r"\binom{6}{3}", "20"),
-    (r"\frac{2}{\sqrt3-1}", r"1+\sqrt{3}"), (r"8^{2/3}", "4"), (r"\sqrt[3]{-8}", "-2"),
-    (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"), (r"\sqrt{-4}", "2i"), (r"\mathbf{\frac12}", "0.5"),
+    ("2^10", "1024"), ("2^{3^2}", "512"), ("-2^2", "-4"), (r"8^{2/3}", "4"),
+    (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"), (r"\sqrt{-4}", "2i"), (r"\lceil\pi\rceil", "4"),
     (r"10^{30}\sqrt2", r"\sqrt{2\cdot10^{60}}"), (r"e^{i\pi/3}", r"\frac{1+i\sqrt3}{2}"),
-    (r"\ln\frac{9}{2}", r"2\ln 3-\ln 2"), (r"\frac{\log 8}{\log 2}", "3"),
-    (r"\frac1x+\frac1y", r"\frac{x+y}{xy}"), (r"\cos 60^\circ", "0.5"), (r"\lceil\pi\rceil", "4"),
-    (r"\tan\frac{2\pi}{3}", r"-\sqrt3"), (r"\sin^{-1} 1", r"\pi/2"), (r"1/2^{80}", "2^{-80}"),
-    (r"\lfloor\sqrt[3]{8}\rfloor", "2"),
+    (r"\frac{\log 8}{\log 2}", "3"), (r"\tan\frac{2\pi}{3}", r"-\sqrt3"), (r"\sqrt[3]{-8}", "-2"),
+    (r"\sin^{-1} 1", r"\pi/2"), (r"1/2^{80}", "2^{-80}"), (r"\lfloor\sqrt[3]{8}\rfloor", "2"),
     # As textbooks and keyboards write.
     (r"\sin(x)^2", r"\sin^2 x"), ("ln(x)^n", r"(\ln x)^n"), ("2√16", "8"),
     # Of natural numbers, and wherever both sides have a real value.
@@ -71,10 +67,8 @@ SAME = [  # besides the label files, which test_boxed_math reads
     (r"\frac{\sqrt{-3}-b}{2}", r"\frac{i\sqrt3-b}{2}"), (r"\log x^2", r"2\log x"),
 ]  # fmt: skip
 OTHER = [
-    (r"\frac12", "2"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), ("10^{-400}", "0"),
-    ("1+10^{-20}", "1"), ("x", "x+10^{-400}"), (r"\sqrt2+\sqrt3", r"\sqrt5"), ("x", "X"),
-    (r"\pi", "3.14159265358979"), (r"\sqrt{x^2}", "x"), (r"\sin 30", "0.5"), ("x_1", "x_2"),
-    (r"\log x", r"\ln x"), (r"\frac10", r"\frac20"),
+    ("10^{-400}", "0"), ("1+10^{-20}", "1"), ("x", "x+10^{-400}"), (r"\sqrt{x^2}", "x"),
+    (r"\sin 30", "0.5"), ("x_1", "x_2"), (r"\log x", r"\ln x"), (r"\frac10", r"\frac20"),
     # Near misses, and what no number of digits tells apart.
     (r"\sin x", r"\sin x+10^{-60}"), (r"\sin x", r"\sin x+10^{-400}"),
     (r"\sqrt2+10^{-9999}", r"\sqrt2"), (r"\sqrt{1+10^{-99}}", "1"), ("e^{-1000}", "e^{-1001}"),
@@ -131,18 +125,11 @@ def test_values_are_the_same_in_many_threads_and_of_their_own_precision():
         assert not same(r"\sin x", r"\sin x+10^{-60}")
 
 
-EQUAL = [
-    ("4th", r"4^{\text{th}}"), ("1,234,567", "1234567"), ("3.5", "3,5"), ("7/20", r"35\%"),
-    (r"25\text{ cm}^2", "25 square centimeters"), ("4 1/2", r"\frac92"), (r"\frac13", "0.333333"),
-    (r"\pi", "3.141593"), (r"\$1,080.50", "1080.5"),
-    (r"(-\infty,1)\cup(2,3]", r"(2,3] \cup (-\infty,1)"), (r"\{1,2\}", "2, 1"),
-    (r"\pm 2", r"\{-2, 2\}"), ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"),
-    ("(1,3)", "1,3"), ("5", "5 = x"), ("1/3", r"x = \frac13 \approx 0.33"),
-    ("x=1, y=2", "y=2, x=1"), ("2x+3y=6", "12-6y=4x"), ("(2,7)", "x=2, y=7"),
-    (r"-2 \le x < 7", "[-2,7)"), (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("No", r"\text{no}"),
-    ("3", r"x \equiv 3 \pmod{7}"), ("0.5", r"P(A|B) = \frac12"), (r"\frac23", "2:3"),
-    ("6x", "f'(x) = 6x"), (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
-    (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
+EQUAL = [  # besides the label files
+    ("4th", r"4^{\text{th}}"), ("3.5", "3,5"), (r"25\text{ cm}^2", "25 square centimeters"),
+    (r"\{1,2\}", "2, 1"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), (r"\frac23", "2:3"),
+    (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("6x", "f'(x) = 6x"),
+    (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
     ("5 cm", r"5\text { cm}"), ("(-infinity,5)", r"(-\infty, 5)"),
     ("(-∞,1)U(2,3]", r"(2,3]\cup(-\infty,1)"),
@@ -160,18 +147,11 @@ EQUAL = [
 ]  # fmt: skip
 DIFFERENT = [
     ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),
-    ("5", "5m"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"),
-    ("71/6", "11\n5/6"), (r"\frac13", "0.3333"), ("0", "0.0000001"), ("G", "g"), ("AB", "BA"),
-    ("2516_8", "2516"), ("1:2", "2:4"), (r"\frac23", "3:2"), ("(2,5)", "[2,5]"),
-    ("(1,2)", r"\{1,2\}"), ("10, 4, -2", "4, 10, -2"), ("[1,2]", "1, 2"), ("2, 7", "x=7, y=2"),
-    ("1, 2, 3", "1, 2, 3, ..."), (r"\pm 2", "2"), (r"\{5\}", "5"), ("5", "[5]"), ("5", "x+y=5"),
-    ("2x+y=5", "5"), ("1=0", "2=0"), ("-x > -3", "x > 3"), ("x > 1", r"\frac1x < 1"),
-    (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-    ("(1,2)", "(y,x) = (1,2)"), ("x^2+1=0", "x^2+2=0"), (r"\frac13\sin x", r"0.333333\sin x"),
-    ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"), ("5", r"\infty"),
-    (r"5\text{ s}", r"5\text{ min}"),
-    ("1.414", r"\sqrt2 \approx 1.414"), (r"\$12.50", r"125\text{ cents}"), ("0", "0 wrong"),
-    (r"12 \text{ cm}", "12 mm"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
+    ("5", "5m"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"), ("71/6", "11\n5/6"),
+    ("0", "0.0000001"), ("G", "g"), ("AB", "BA"), ("2516_8", "2516"), ("1:2", "2:4"),
+    (r"\frac23", "3:2"), ("10, 4, -2", "4, 10, -2"), (r"\{5\}", "5"), ("5", "[5]"), ("1=0", "2=0"),
+    ("-x > -3", "x > 3"), ("x > 1", r"\frac1x < 1"), (r"\frac13\sin x", r"0.333333\sin x"),
+    (r"3 \pmod 7", r"3 \pmod 5"), ("0", "0 wrong"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
     ("(1,5)", "x>1 or x<5"), ("[1,5)", "x>1 and x<5"), ("30", r"\frac{\pi}{6}"),
     (r"\{1,3\}", r"\{1\}\cup\{2,3\}"), ("y=|x-3|", "y=3-x"), (r"\frac73x", "7/3x"),
     ("(1,5)", "x>1, x<5"), (r"(-\infty,2)\cup(3,\infty)", "x<2, y>3"), ("[3,5]", "]3,5["),

@@ -79,6 +79,8 @@ def message(load, *args, **kwargs) -> str:
 
 # Forms that load
 
+PENALTY = "trl.rewards.get_repetition_penalty_reward"
+
 
 @pytest.mark.parametrize(
     ("spec", "kwargs", "text", "expected"),
@@ -91,12 +93,7 @@ def message(load, *args, **kwargs) -> str:
         ("{mine}:slow", {"amount": 3.0}, "short", 3.0),  # async def
         ("{mine}:short_of_4", {"limit": 5}, "short", 1.0),  # a partial
         ("{mine}:make", {"limit": 5}, "short", 1.0),  # a function that returns one, as TRL's do
-        (
-            "trl.rewards.get_repetition_penalty_reward",
-            {"ngram_size": 1, "max_penalty": -2.0},
-            "short",
-            -1.5,
-        ),
+        (PENALTY, {"ngram_size": 1, "max_penalty": -2.0}, "short", -1.5),
     ],
 )
 def test_a_reward_loads_with_its_parameters(mine, spec, kwargs, text, expected):
@@ -109,12 +106,10 @@ def test_a_reward_loads_with_its_parameters(mine, spec, kwargs, text, expected):
 
 @pytest.mark.parametrize("key", ["{mine}:lengths", "lengths"])
 def test_settings_reach_a_reward_by_specification_and_by_name(mine, key):
-    key = key.format(mine=mine)
-    xml, lengths = load_rewards(["xml_format", f"{mine}:lengths"], {key: {"amount": 3.0}})
+    key, specs = key.format(mine=mine), ["xml_format", f"{mine}:lengths"]
+    xml, lengths = load_rewards(specs, {key: {"amount": 3.0}})
     assert (xml.tasks, lengths.tasks) == (None, ("math", "words"))  # as declared
-    xml, lengths = load_rewards(
-        ["xml_format", f"{mine}:lengths"], {key: {"amount": 3.0}}, {key: "code"}
-    )
+    xml, lengths = load_rewards(specs, {key: {"amount": 3.0}}, {key: "code"})
     batch = {"prompts": ["", ""], "completions": [FULL[:11], "12"], "task": ["math", "code"]}
     assert (xml(**batch), lengths(**batch)) == ([0.2, 0.0], [None, 6.0])
 
@@ -262,13 +257,7 @@ def recorder(request: pytest.FixtureRequest) -> Recorder:
 def test_the_reward_sees_its_own_rows_alone_and_the_others_get_none(recorder):
     assert call(route(recorder, ("words", "code")), **BATCH) == [None, 1.0, None, 3.0]
     assert call(route(recorder, ("math",)), **BATCH) == [0.0, None, 2.0, None]
-    assert recorder.calls[-1] == {
-        "prompts": ["p0", "p2"],
-        "completions": ["c0", "c2"],
-        "completion_ids": [[0], [2]],
-        "task": ["math", "math"],
-        "answer": ["10", "12"],
-    }
+    assert recorder.calls[-1] == {name: rows[::2] for name, rows in BATCH.items()}
     assert call(route(recorder, ("sums",)), **BATCH) == [None] * 4
     assert len(recorder.calls) == 2, "it is not called when no row is its own"
 
@@ -280,16 +269,6 @@ def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_none_does_not(
     (seen,) = recorder.calls
     assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
     assert "completion_ids" not in seen
-
-
-def test_what_a_routed_reward_logs_of_its_rows_is_none_for_the_others():
-    def logs(completions, log_extra, **kwargs):
-        log_extra("seen", completions)
-        return [1.0] * len(completions)
-
-    logged = {}
-    route(logs, ["math"])(**BATCH, log_extra=logged.__setitem__)
-    assert logged == {"seen": ["c0", None, "c2", None]}
 
 
 @pytest.mark.parametrize(

@@ -249,8 +249,6 @@ def test_rows_are_held_out_by_their_prompt_and_humaneval_whole(prepared, tmp_pat
     train, test = (read_tasks(tmp_path / "out", split) for split in ("train", "test"))
     assert (len(train), len(test)) == (8, 4), "one in eight, as long as nothing else is asked for"
     assert [task["hidden_tests"] for task in test] == [["assert double(3) == 6"]] * 4
-    assert prepared(*words, "--held_out", 0, out="all")[0] == 0
-    assert [file.name for file in (tmp_path / "all").glob("t*")] == ["train.jsonl"]
     file = tmp_path / "HumanEval.jsonl.gz"
     file.write_bytes(gzip.compress(lines(HUMANEVAL).encode()))
     assert prepared("humaneval", "--path", file, out="humaneval")[0] == 0

@@ -83,10 +83,6 @@ def grade(guarded: Guard, **columns) -> tuple[list, list[int]]:
 # The outcome of each row
 
 
-def needy(prompts, completions, tests, **kwargs):
-    return [1.0] * len(completions)
-
-
 NONE, NONES, ERRORS = [None, 1.0, None], [None] * 3, [ERROR] * 3
 MATHS = ("math",)  # the task of rows 0 and 2
 OUTCOMES = [  # the reward, what it gives the rows, and their outcomes
@@ -94,46 +90,25 @@ OUTCOMES = [  # the reward, what it gives the rows, and their outcomes
     (raising, NONES, ERRORS),
     (route(raising, MATHS), NONES, [ERROR, NOT_APPLICABLE, ERROR]),
     (route(raising, ("words",)), NONES, [NOT_APPLICABLE] * 3),  # no rows of its task
-    (needy, NONES, ERRORS),  # a column is missing
     (returning(NONE), NONE, [UNPARSED, GRADED, UNPARSED]),  # None of a verifier
     (returning(NONE, kind="shaping"), NONE, [NOT_APPLICABLE, GRADED, NOT_APPLICABLE]),
-    (  # what a verifier logs counts
-        returning([0.0, None, None], ["timeout", "unparsed", "error: KeyError: 'x'"]),
-        [0.0, None, None],
-        [TIMEOUT, UNPARSED, ERROR],
-    ),
-    (
-        returning(NONES, ["unparsed", "error: dead worker", None], kind="shaping"),
-        NONES,
-        [UNPARSED, ERROR, NOT_APPLICABLE],
-    ),
-    (  # words that are no outcome
-        returning([0.0, 1.0, 0.0], ["graded", "no answer", None]),
-        [0.0, 1.0, 0.0],
-        [GRADED] * 3,
-    ),
-    (
-        route(returning([None, 0.0], ["unparsed", "timeout"]), MATHS),
-        [None, None, 0.0],
-        [UNPARSED, NOT_APPLICABLE, TIMEOUT],
-    ),
+    # What a verifier logs counts, but for words that are no outcome.
+    (returning([0.0, None, None], ["timeout", "unparsed", "error: KeyError: 'x'"]),
+     [0.0, None, None], [TIMEOUT, UNPARSED, ERROR]),
+    (returning(NONES, ["unparsed", "error: dead worker", None], kind="shaping"),
+     NONES, [UNPARSED, ERROR, NOT_APPLICABLE]),
+    (returning([0.0, 1.0, 0.0], ["graded", "no answer", None]), [0.0, 1.0, 0.0], [GRADED] * 3),
+    (route(returning([None, 0.0], ["unparsed", "timeout"]), MATHS),
+     [None, None, 0.0], [UNPARSED, NOT_APPLICABLE, TIMEOUT]),
     (route(returning([1.0] * 3), MATHS), NONES, [ERROR, NOT_APPLICABLE, ERROR]),  # for 2 rows
-    # None of a step reward voids its row whatever it logs
-    (
-        returning(NONES, ["timeout", "graded", "error: dead worker"], kind="step"),
-        NONES,
-        [UNPARSED, UNPARSED, ERROR],
-    ),
-    (
-        returning([[]] * 3, ["timeout", None, None], kind="step"),
-        [[]] * 3,
-        [TIMEOUT, GRADED, GRADED],
-    ),
+    # None of a step reward voids its row whatever it logs.
+    (returning(NONES, ["timeout", "graded", "error: dead worker"], kind="step"),
+     NONES, [UNPARSED, UNPARSED, ERROR]),
+    (returning([[]] * 3, ["timeout", None, None], kind="step"),
+     [[]] * 3, [TIMEOUT, GRADED, GRADED]),
     (returning([0.0, math.nan, 1.0]), NONES, ERRORS),  # TRL could use none of these scores
-    (returning([0.0, 1.0]), NONES, ERRORS),
-    (returning(1.0), NONES, ERRORS),
     (returning([1.0] * 3, ["graded"]), NONES, ERRORS),  # outcomes that fit no rows
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("reward", "amounts", "outcomes"), OUTCOMES)

@@ -176,15 +176,12 @@ def test_an_error_of_ours_costs_the_row_that_it_happened_in(sandbox, monkeypatch
 # ------------------------------------------------------------------ life
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
-        "signal.pthread_sigmask(0, {signal.SIGCHLD})",
-    ],
-)
-def test_a_trainer_that_ignores_or_blocks_the_death_of_children_can_start(line):
-    work = f"import signal\n{line}\nfrom rewards.sandbox import Sandbox\n"
+CALLS = ["signal(signal.SIGCHLD, signal.SIG_IGN)", "pthread_sigmask(0, {signal.SIGCHLD})"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_trainer_that_ignores_or_blocks_the_death_of_children_can_start(call):
+    work = f"import signal\nsignal.{call}\nfrom rewards.sandbox import Sandbox\n"
     work += "with Sandbox(workers=1) as made:\n"
     work += "    print(made.run_asserts('def f(): return 1', ['assert f() == 1'])[:2])"
     ran = subprocess.run([sys.executable, "-c", work], cwd=ROOT, capture_output=True, text=True)
@@ -222,11 +219,9 @@ def test_everything_ends_with_the_trainer():
     trainer.kill()
     trainer.wait()
     trainer.stdout.close()
-    while (
-        left := [pid for pid in (zygote, *children) if is_alive(pid)]
-    ) and time.monotonic() < until:
+    while any(map(is_alive, [zygote, *children])) and time.monotonic() < until:
         time.sleep(0.02)
-    assert len(children) == 2 and left == []
+    assert len(children) == 2 and not any(map(is_alive, [zygote, *children]))
 
 
 def is_alive(pid):
