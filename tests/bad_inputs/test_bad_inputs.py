@@ -113,7 +113,6 @@ def test_yaml(given, words, refusal):
         ({"reward_funcs": {"xml_format": 1.0}}, 1),
         ({"reward_funcs": None, "dataset_path": ["data"], "model_name_or_path": 5}, 3),
         ({"reward_kwargs": "{'a': 1"}, 1),
-        ({"reward_gates": {"xml_format": 5}}, 1),
     ],
 )
 def test_what_is_refused_is_not_reported_in_other_words_as_well(settings, problems, refusal):
