@@ -20,7 +20,6 @@ from recipes.common.utils.run_files import read_log, read_rows, write_json, writ
 from recipes.common.utils.stats import wilson_interval
 
 LOG = [{"step": step, "reward": step / 10} for step in range(1, 7)]
-START = {"from_step": 0, "versions": {"python": "3.11.7"}, "command": ["train"]}
 BEST = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
 
 
@@ -28,34 +27,24 @@ def user(text: str) -> list[dict]:
     return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
 
 
-def generation(step: int, count: int = 4, text: str = "So {i} of step {step}") -> pd.DataFrame:
+def generation(step: int, count: int = 4, text: str | None = None) -> pd.DataFrame:
     """Completion i earns i % 3 of right_sum and 0.5 of tidy."""
-    texts = [text.replace("{i}", str(i)).replace("{step}", str(step)) for i in range(count)]
-    return pd.DataFrame(
-        {
-            "step": [step] * count,
-            "prompt": [user(f"What is {step}?")] * count,
-            "completion": [[{"role": "assistant", "content": text}] for text in texts],
-            "right_sum": [float(i % 3) for i in range(count)],
-            "tidy": [0.5] * count,
-            "right_sum/reason": ["why"] * count,
-            "advantage": [i - 1.5 for i in range(count)],
-        }
-    )
+    texts = [text or f"So {i} of step {step}" for i in range(count)]
+    columns = {
+        "step": [step] * count, "prompt": [user(f"What is {step}?")] * count,
+        "completion": [[{"role": "assistant", "content": text}] for text in texts],
+        "right_sum": [float(i % 3) for i in range(count)], "tidy": [0.5] * count,
+        "right_sum/reason": ["why"] * count, "advantage": [i - 1.5 for i in range(count)],
+    }  # fmt: skip
+    return pd.DataFrame(columns)
 
 
 def evaluated(row: int, strict: bool, text: str, **changes) -> dict[str, Any]:
     return {
-        "row": row,
-        "prompt": user(f"Held out {row}"),
-        "answer": "4",
-        "completion": text,
-        "tokens": 5,
-        "truncated": False,
-        "metrics": {"strict": strict, "format": True},
-        "rewards": {"right_sum": 2.0 * strict, "tidy": None},
-        **changes,
-    }
+        "row": row, "prompt": user(f"Held out {row}"), "answer": "4", "completion": text,
+        "tokens": 5, "truncated": False, "metrics": {"strict": strict, "format": True},
+        "rewards": {"right_sum": 2.0 * strict, "tidy": None}, **changes,
+    }  # fmt: skip
 
 
 def make_run(
@@ -63,7 +52,6 @@ def make_run(
 ) -> Path:
     """A run of three generations and four test questions: won, lost, right, wrong."""
     write_json(folder / "run_config.json", {"seed": 0, **config})
-    write_json(folder / "versions.json", [START])
     write_json(folder / "trainer_state.json", {"log_history": LOG})
     (folder / "completions").mkdir()
     tables = [generation(step) for step in (1, 2, 3)] if generations is None else generations
@@ -95,11 +83,6 @@ class Words(HTMLParser):
 
     def handle_data(self, data):
         self.words += data
-
-
-def shown(text: str) -> str:
-    """The words of a page, with one space between them."""
-    return " ".join(Words(text).words.split())
 
 
 def rows_of(text: str, section: str) -> list[list[str]]:
@@ -136,7 +119,8 @@ def test_questions_are_shown_with_both_texts_those_that_changed_first(tmp_path):
         write_rows(file, [*rows[2:], *rows[:2]])  # right, wrong, won, lost
     text = page_of(folder)
     assert re.findall(r"<summary><b>question (\d)</b>", text) == ["0", "1", "2", "3"]
-    first = shown(re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1])
+    opened = re.search(r"<details open>(.*?)</details>", text, re.DOTALL)[1]
+    first = " ".join(Words(opened).words.split())
     marks = "correct in format ✓ asked format"
     outcomes = f"correct answer: 4 ✗ {marks} → ✓ {marks}"
     before = "before ✗ correct in format ✓ asked format right_sum 0 tidy – before 0"
@@ -178,7 +162,6 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("trainer_state.json", '{"log_history": 5}'),
         ("trainer_state.json", '{"log_history": [5]}'),
         ("evaluation/validation.jsonl", '{"step": "a"}\n'),
     ],
@@ -225,12 +208,11 @@ def test_hostile_text_stays_text_wherever_it_stands_and_the_page_fetches_nothing
 
 
 def test_the_model_card_has_the_table_and_markup_in_it_stays_text(tmp_path):
-    trainer = SimpleNamespace(
-        create_model_card=lambda **_: (tmp_path / "README.md").write_text("A")
-    )
+    card = tmp_path / "README.md"
+    trainer = SimpleNamespace(create_model_card=lambda **_: card.write_text("A"))
     write_card(trainer, tmp_path, "strict <b>\n```\n# no heading")
     end = "\n```\nstrict &lt;b&gt;\n'''\n# no heading\n```\n"
-    assert (tmp_path / "README.md").read_text() == f"A\n## Before and after\n{end}"
+    assert card.read_text() == f"A\n## Before and after\n{end}"
 
 
 def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
