@@ -60,18 +60,10 @@ def test_a_question_of_the_warm_start_is_neither_trained_on_nor_on_the_curve(par
     assert validation == questions(make_rows(7, 8, 10, 11, 12))
 
 
-# Rows of a file, as the probe writes them
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "only_rows: there is no file"),
-        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
-    ],
-)
-def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, message):
-    if text is not None:
-        (tmp_path / "rows.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        use_only_rows(str(tmp_path / "rows.jsonl"), None)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    with pytest.raises(ValueError, match="only_rows: there is no file"):
+        use_only_rows(str(file), None)
+    file.write_text('{"prompt": "p", "task": "t"}\n{"prompt": "p"}')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: task missing"):
+        use_only_rows(str(file), None)
