@@ -10,14 +10,8 @@ from support.scored_by_place import give, make_trainer
 from support.step_rewards import give_steps
 from support.tiny_model import build_tiny_model
 
-from recipes.common.sampling.probe import (
-    compute_pushes,
-    figures_of,
-    keep_rows,
-    report,
-    score,
-    verdict,
-)
+from recipes.common.sampling import probe
+from recipes.common.sampling.probe import figures_of, keep_rows, score
 from recipes.common.training.advantages import has_spread
 from recipes.common.utils.run_files import read_json, read_rows
 from rewards import Reward, reward_of
@@ -64,7 +58,7 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
     scored = table([0.0, 1.0], [0.0, 0.0])
     scored["truncated"] = [False, False, False, True]
     figures = figures_of(scored, [RIGHT])
-    head, task, alone, *legend = report(figures, {"lenient": {"right": 0.125}}).splitlines()
+    head, task, alone, *legend = probe.report(figures, {"lenient": {"right": 0.125}}).splitlines()
     names = "task paid by mean right useful groups cut off median tokens failed pull on correct"
     assert head.split() == [*names.split(), "answer"]
     assert task.split() == "math all rewards 0.25 25% 1 of 2 25% 10".split()
@@ -83,7 +77,7 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
 )
 def test_a_verdict_has_its_reason_and_says_what_to_change(groups, columns, start):
     figures = figures_of(table(*groups, **columns), [RIGHT])
-    is_enough, sentence = verdict(figures, groups_a_step=2)
+    is_enough, sentence = probe.verdict(figures, groups_a_step=2)
     assert is_enough is start.startswith("enough") and sentence.startswith(start)
     assert ("begin with scripts/warm_start.py" in sentence) is not is_enough
 
@@ -142,7 +136,7 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
 
     scored = pd.DataFrame({"tidy": tidy, "right": right})
     rewards = [reward(name="tidy"), reward(name="right")]
-    assert compute_pushes(metric, rows, samples, scored, rewards) == {
+    assert probe.compute_pushes(metric, rows, samples, scored, rewards) == {
         "format": {"tidy": 0.577, "right": 0.0},  # the format first
         "right": {"tidy": 0.0, "right": 0.289},  # no answer to the second row is right
     }
