@@ -4,14 +4,6 @@ import os
 
 import pytest
 
-
-def test_the_command_line_wins_over_the_yaml_and_the_yaml_over_the_default(parse):
-    args = parse({"max_steps": 5, "beta": 0.5, "lora_r": 8}, "--max_steps", "7")
-    names = ("max_steps", "beta", "num_iterations")
-    assert [args.training[name] for name in names] == [7, 0.5, 1]
-    assert (args.model["lora_r"], args.problems) == (8, [])
-
-
 READ = [  # the YAML, the command line, and the setting that is read of them
     ("learning_rate: 5e-6", [], "learning_rate", 5e-6),  # text to YAML
     ("eval_strategy: no", [], "eval_strategy", "no"),  # false to YAML
@@ -20,6 +12,9 @@ READ = [  # the YAML, the command line, and the setting that is read of them
     ("reward_funcs: xml_format", [], "reward_funcs", ["xml_format"]),
     ({"reward_funcs": ["a"]}, ["--reward-funcs", "b", "my.py:c"], "reward_funcs", ["b", "my.py:c"]),
     ({}, ["--max_steps=-1"], "max_steps", -1),
+    ({"max_steps": 5}, ["--max_steps", "6", "--beta", "1", "--max_steps=7"], "max_steps", 7),
+    ({"scale_rewards": True}, [], "scale_rewards", "group"),  # as in TRL
+    ({}, ["--scale_rewards", "False"], "scale_rewards", "none"),
     ({}, ["--pad_to_multiple_of", "8"], "pad_to_multiple_of", 8),  # it may be a text as well
     ({}, ["--reward_kwargs", '{"a": {"b": 0.5}}'], "reward_kwargs", {"a": {"b": 0.5}}),
 ]
@@ -60,11 +55,6 @@ def test_what_belongs_to_replaced_rewards_falls_away_with_a_note(parse, setting,
     assert own.notes == [], "the same rewards"
 
 
-def test_of_single_values_given_twice_the_last_wins_as_with_argparse(parse):
-    args = parse({}, "--seed", "1", "--max_steps", "3", "--seed=2")
-    assert (args.training["seed"], args.problems) == (2, [])
-
-
 def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch):
     monkeypatch.setenv("GRPO_TEST_SET", "shell")
     monkeypatch.delenv("GRPO_TEST_UNSET", raising=False)
@@ -81,9 +71,3 @@ def test_home_and_variables_are_expanded_in_paths(parse, monkeypatch):
     assert (args.problems, args.training["output_dir"]) == ([], "/big/run")
     assert args.recipe.reward_funcs == ["/home/me/mine.py:correct", "xml_format"]
     assert args.recipe.only_rows == "/home/me/kept.jsonl"
-
-
-@pytest.mark.parametrize(("given", "read"), [(True, "group"), (False, "none"), ("batch", "batch")])
-def test_scale_rewards_may_be_true_or_false_as_in_trl(parse, given, read):
-    for args in (parse({"scale_rewards": given}), parse({}, "--scale_rewards", str(given))):
-        assert (args.problems, args.training["scale_rewards"]) == ([], read)

@@ -27,12 +27,6 @@ def split(parse, rows=None, seed=0, **settings):
     return questions(train), questions(validation)
 
 
-def test_with_a_number_of_training_rows_the_rows_after_them_are_for_validation(parse):
-    train, validation = split(parse, num_train_rows=8)
-    assert train == questions(make_rows(*range(8)))
-    assert validation == questions(make_rows(*range(8, 13)))
-
-
 def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(parse):
     train, validation = split(parse)
     assert sorted(train + validation) == sorted(questions(make_rows(*range(20))))

@@ -13,17 +13,12 @@ NAN, INF = float("nan"), float("inf")
 VALUES = {
     "valid integer": {"max_steps": ["many", None], "seed": [True]},
     "valid number": {"reward_weights": [["a"]], "temperature": [True]},  # its default equals true
-    "valid boolean": {"bf16": [2]},
-    "valid list": {"reward_funcs": [{"xml_format": 1.0}]},
-    "valid string": {"reward_funcs": [[1, 2]], "output_dir": [["runs"]]},
     "valid dictionary": {"reward_kwargs": [["per_tag"]], "generation_kwargs": ["fast"]},
     "finite number": {"temperature": [NAN], "reward_weights": [[1.0, INF]]},
     "greater than 0": {"temperature": [0.0]},
-    "less than 1": {"epsilon": [1.0]},
     "less than or equal to 10": {"learning_rate": [1e30], "reward_timeout_s": [1e300]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
-    "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
     "'no', 'steps' or 'epoch'": {"eval_strategy": [True, "step"], "logging_strategy": [True]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
     "give a question and its completion": {"example": [["question"]]},
@@ -31,6 +26,8 @@ VALUES = {
 }
 CALCULATOR = "recipes.calculator.calculator"
 CURVE = {"eval_strategy": "steps", "num_validation_rows": 1, "eval_steps": 2, "save_steps": 2}
+CHOOSING = {"metric_for_best_model": "validation/strict"}
+BEST = {**CURVE, **CHOOSING, "load_best_model_at_end": True}
 SETTINGS = [
     # Keys and paths
     ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
@@ -51,8 +48,7 @@ SETTINGS = [
     ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
     ({"reward_weights": [1.0, -1.0]}, "reward_weights gives gsm8k_correctness (verifier) -1"),
     ({"reward_funcs": ["xml_format"], "reward_weights": [-1.0]}, "train away from what it pays"),
-    ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}},
-     "lenient is 'no'; it must be true or false"),
+    ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}}, "lenient is 'no'; it must be"),
     ({"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out"),
     ({"reward_gates": {"xml_format": "gsm8k_correctness"},
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
@@ -84,17 +80,12 @@ SETTINGS = [
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
     # The curve
     ({**CURVE, "num_validation_rows": 0}, "num_validation_rows is 0: there would be nothing to"),
-    ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
-      "greater_is_better": False}, "greater_is_better is false"),
-    ({**CURVE, "load_best_model_at_end": True}, "metric_for_best_model is None"),
-    ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
-      "save_steps": 4}, "load_best_model_at_end: with save_steps 4 and eval_steps 2"),
-    ({**CURVE, "metric_for_best_model": "validation/strict", "save_total_limit": 1},
-     "save_total_limit is 1"),
-    ({"early_stopping_patience": 2, "metric_for_best_model": "validation/strict"},
-     "early_stopping_patience needs evaluations"),
-    ({"save_strategy": "best", "metric_for_best_model": "validation/strict"},
-     "save_strategy is best"),
+    ({**BEST, "greater_is_better": False}, "greater_is_better is false"),
+    ({**BEST, "metric_for_best_model": None}, "metric_for_best_model is None"),
+    ({**BEST, "save_steps": 4}, "load_best_model_at_end: with save_steps 4 and eval_steps 2"),
+    ({**CURVE, **CHOOSING, "save_total_limit": 1}, "save_total_limit is 1"),
+    ({**CHOOSING, "early_stopping_patience": 2}, "early_stopping_patience needs evaluations"),
+    ({**CHOOSING, "save_strategy": "best"}, "save_strategy is best"),
     # Tools
     ({"tools": [f"{CALCULATOR}:valu_of"]}, "Did you mean 'value_of'?"),
     ({"environment_factory": f"{CALCULATOR}:Calculator"}, "writes no tool calls"),
@@ -157,6 +148,7 @@ TEST = [
 ]
 ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
 ALL = "".join(ROWS)
+LAST = '{{"question": "1 + 1 =", "answer": {}}}\n'
 # The file of recipes/math: (its name, its content, more settings), words.
 FILES = [
     (("a.jsonl", '{"problem": "1 + 1 =", "solution": "2"}\n' * 20, {}),
@@ -164,8 +156,7 @@ FILES = [
      "name the key that holds it, or the path to it", "by --question_column and"),
     (("a.csv", "question,answer,answer\n1 + 1 =,2,3\n", {}),
      "the first line names answer twice: keep one of each"),
-    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": ' + "9" * 400 + "}\n", {}),
-     "a.jsonl, line 41: it cannot be read (OverflowError: "),
+    (("a.jsonl", ALL + LAST.format("9" * 400), {}), "line 41: it cannot be read (OverflowError: "),
     (("a.csv", "question;answer\nWhat does it cost?;1.100\n", {}), "a.csv cannot be read: line 2",
      "three digits behind a point, which may mark thousands"),
     (("a.csv", "question,answer\nWhen?,2024-01-05\n", {}), "a.csv, row 1: '2024-01-05' cannot be",
@@ -178,13 +169,10 @@ FILES = [
     (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .tsv, .parquet file"),
     (("a.jsonl", ALL, {"dataset_path": "data/mien.jsonl"}), "there is no file or folder data/mien"),
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
-    (("a.jsonl", ALL + '{"question": "The capital of France?", "answer": "Paris"}\n',
-      {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}),
-     "line 41: 'Paris' is not a number; ask for it in a box", "use boxed_math"),
-    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "N/A"}\n', {}),
-     "line 41: the answer is 'N/A', which stands for none"),
-    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "2<|im_end|>3"}\n', {}),
-     "line 41: '2<|im_end|>3' is not right in its own reference completion"),
+    (("a.jsonl", LAST.format('"Paris"'), {"reference": "<answer>{answer}</answer>"}),
+     "'Paris' is not a number; ask for it in a box", "use boxed_math"),
+    (("a.jsonl", ALL + LAST.format('"N/A"'), {}), "line 41: the answer is 'N/A', which stands for"),
+    (("a.jsonl", ALL + LAST.format('"2<|im_end|>3"'), {}), "is not right in its own reference com"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
 ]
 MINE = "def mine(completions, **kwargs):\n    "
