@@ -188,6 +188,7 @@ REFUSED = [
      "reward_gates opens 'length' by ... length is not in reward_funcs"),
     ({"reward_gates": {"gsm8k_correctness": "xml_format"}},
      "a gate is a verifier or a format reward"),
+    ({"reward_gates": {"xml_format": "xml_format"}}, "what it gates is another reward"),
     ({"reward_gates": {"xml_format": None}}, "give the name of a reward, or a list of names"),
     # Step rewards
     ({"rewards": [XmlFormat(), *load_rewards(["equation_steps"], allow_none=True)],

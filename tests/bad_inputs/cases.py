@@ -104,6 +104,7 @@ YAML = [
     ("env: {HF_HOME: null}\n", "env: HF_HOME is None; give a text or a number."),
     ("env: {A=B: 1}\n", "env: 'A=B' is no name of a variable"),
     ("max_steps: 0100\n", "cannot read run.yaml: 0100 (line 1) is not a decimal", "reads it as 64"),
+    ("max_steps: 1:30\n", "1:30 (line 1) is not a decimal number: YAML reads it as 90"),
     ("a: " + "x" * 2_000_000, "cannot read run.yaml: it has 2,000,003 bytes"),
 ]
 WORDS = [
