@@ -11,15 +11,7 @@ from support.tiny_model import build_tiny_model
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.many_runs import arms
-from recipes.common.many_runs.arms import (
-    CONFIGURED,
-    arms_table,
-    compare_arms,
-    mean_and_interval,
-    rewards_of_arm,
-    train,
-    verdict_of,
-)
+from recipes.common.many_runs.arms import CONFIGURED, mean_and_interval, rewards_of_arm
 from recipes.common.utils import machine
 from recipes.common.utils.run_files import read_json, write_json, write_rows
 
@@ -34,16 +26,16 @@ def rows(*outcomes):
 def runs(tmp_path):
     """Compare arms whose runs are written down: name -> (before, after) of each seed."""
 
-    def compared(arms):
+    def compared(of_arms):
         folders = {}
-        for name, evaluations in arms.items():
+        for name, evaluations in of_arms.items():
             for seed, (before, after) in enumerate(evaluations):
                 folder = tmp_path / f"{name}-{seed}"
                 write_rows(folder / "evaluation/before.jsonl", before)
                 write_rows(folder / "evaluation/after.jsonl", after)
                 write_json(folder / "summary.json", {"minutes": 8.0})
                 folders.setdefault(name, {})[seed] = [folder]
-        return compare_arms(folders)
+        return arms.compare_arms(folders)
 
     return compared
 
@@ -55,9 +47,7 @@ def won(runs):
     def stages(right):
         return rows(*[False] * 100), rows(*[row < right for row in range(100)])
 
-    return lambda by_arm: runs(
-        {arm: [stages(right) for right in counts] for arm, counts in by_arm.items()}
-    )
+    return lambda by_arm: runs({arm: list(map(stages, of)) for arm, of in by_arm.items()})
 
 
 # Figures
@@ -107,13 +97,13 @@ GAINED = "The run as configured gained"
     ],
 )
 def test_the_verdict_is_of_the_best_other_arm_and_of_what_is_shown(won, of_seeds, start, end):
-    text = verdict_of(won(of_seeds))
+    text = arms.verdict_of(won(of_seeds))
     assert text.startswith(start) and text.endswith(end)
 
 
 def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds(won):
     def lines(of_seeds):
-        return [" ".join(line.split()) for line in arms_table(won(of_seeds)).splitlines()]
+        return [" ".join(line.split()) for line in arms.arms_table(won(of_seeds)).splitlines()]
 
     one = lines({CONFIGURED: [60]})
     assert one[0] == "correct in format, 100 test questions"
@@ -125,7 +115,6 @@ def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds(won):
 
 
 # What an arm runs with
-
 
 EMPTIED = "--reward_kwargs {} --reward_gates {}"
 
@@ -141,10 +130,9 @@ EMPTIED = "--reward_kwargs {} --reward_gates {}"
 def test_an_arm_has_its_rewards_with_their_settings_alone(arm, words):
     settings = {
         "reward_funcs": ["gsm8k_correctness", "xml_format", "length"],
-        "reward_weights": [1.0, 0.5, 0.1],
-        "reward_kwargs": {"length": {"target": 50}},
+        "reward_weights": [1.0, 0.5, 0.1], "reward_kwargs": {"length": {"target": 50}},
         "reward_gates": {"length": "gsm8k_correctness"},
-    }
+    }  # fmt: skip
     assert rewards_of_arm(settings, arm) == words.split()
 
 
@@ -170,12 +158,12 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
     (tmp_path / "run.yaml").write_text("output_dir: runs/some\n")
     launch = ROOT / "accelerate_configs/cpu.yaml"
     options = Namespace(config=tmp_path / "run.yaml", launch=launch, num_processes=None)
-    train(options, tmp_path / "out", ["--seed", "3"])
+    arms.train(options, tmp_path / "out", ["--seed", "3"])
     words = ["--config", str(options.config), "--seed", "3", "--output_dir", str(tmp_path / "out")]
     assert f"{words} some" in capfd.readouterr().out
     monkeypatch.setenv("WANDB_RUN_GROUP", "mine")  # a user's own group wins
     with pytest.raises(SystemExit) as stop:
-        train(options, tmp_path / "out", ["--fail"])
+        arms.train(options, tmp_path / "out", ["--fail"])
     printed = capfd.readouterr()
     assert stop.value.code != 0 and "] mine" in printed.out
     assert "the same command (without --fresh) goes on" in printed.err
@@ -214,8 +202,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     assert list(strict) == [CONFIGURED, *names]
     constant = strict["constant"]  # it cannot have changed a weight
     assert (constant["change"], constant["p"]) == (0.0, 1.0)
-    assert read_json(tmp_path / "q.5-constant-seed0/run_config.json")["reward_funcs"] == [
-        "constant"
-    ]
+    trained = read_json(tmp_path / "q.5-constant-seed0/run_config.json")
+    assert trained["reward_funcs"] == ["constant"]
     warmed = read_json(tmp_path / "q.5-sft-grpo-seed0/run_config.json")
     assert warmed["model_name_or_path"] == str(tmp_path / "q.5-warm-start-seed0")

@@ -22,22 +22,16 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/READ
 PAGES.remove(ROOT / "CHANGELOG.md")  # it names what is gone
 HEADERS = [*ROOT.glob("recipes/*/*.yaml"), *ROOT.glob("accelerate_configs/*.yaml")]
 ENTRIES = [*ROOT.glob("results/*.json")]  # of each the command
-FIELDS = {
-    field.name
-    for settings in (QuestionArguments, GRPOConfig, ModelConfig)
-    for field in dataclasses.fields(settings)
-}
+KINDS = (QuestionArguments, GRPOConfig, ModelConfig)
+FIELDS = {field.name for kind in KINDS for field in dataclasses.fields(kind)}
 OWN_FIELD = re.compile(r"^    (\w+): [^=\n]+ = ", re.MULTILINE)
 for file in ROOT.glob("recipes/*/train.py"):
     FIELDS |= set(OWN_FIELD.findall(file.read_text(encoding="utf-8")))
 FOLDERS = "accelerate_configs|docs|recipes|results|rewards|scripts|tests"
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./*<>-]*[\w*/>]")
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-TESTS = {
-    name
-    for file in ROOT.glob("tests/**/test_*.py")
-    for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
-}
+CODE = "\n".join(file.read_text(encoding="utf-8") for file in ROOT.glob("tests/**/test_*.py"))
+TESTS = set(re.findall(r"^def (test_\w+)", CODE, re.MULTILINE))
 COMMAND = re.compile(r"(scripts/[\w/]+\.py|recipes/\w+/train\.py)([^#`\n]*)")
 
 

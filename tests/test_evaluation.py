@@ -20,15 +20,8 @@ from recipes.common.utils.run_files import read_rows, write_rows
 from rewards import load_reward
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ROWS = [
-    {
-        "prompt": [{"role": "user", "content": f"{i} + {'1' * (i % 3 + 1)} ="}],
-        "task": "sum",
-        "answer": str(i),
-    }
-    for i in range(7)
-]
-MODULE = "recipes.common.evaluation.evaluate"
+PROMPTS = [[{"role": "user", "content": f"{i} + {'1' * (i % 3 + 1)} ="}] for i in range(7)]
+ROWS = [{"prompt": p, "task": "sum", "answer": str(i)} for i, p in enumerate(PROMPTS)]
 
 
 def length(completion_ids, **kwargs):
@@ -38,27 +31,23 @@ def length(completion_ids, **kwargs):
 @pytest.fixture
 def trainer(model, tmp_path):
     settings = {**TINY, "max_completion_length": 8, "per_device_eval_batch_size": 2}
-    return GRPOTrainer(
-        model=str(model),
-        reward_funcs=[load_reward("xml_format"), length],
-        args=GRPOConfig(output_dir=str(tmp_path), **settings),
-        train_dataset=Dataset.from_list(ROWS),
-    )
+    args, rewards = GRPOConfig(str(tmp_path), **settings), [load_reward("xml_format"), length]
+    return GRPOTrainer(str(model), rewards, args, Dataset.from_list(ROWS))
 
 
 def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):
     parts, calls, whole = [], [], evaluate(trainer, ROWS, answer_metric, samples=1)
-    world_size = 3
-    monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: parts.append(rows) or rows)
-    for rank in range(world_size):
+    monkeypatch.setattr(
+        "recipes.common.evaluation.evaluate.gather_object", lambda rows: parts.append(rows) or rows
+    )
+    shared = {name: getattr(trainer, name) for name in ("args", "model", "reward_funcs")}
+    for rank in range(3):
         calls.append([])
         here = SimpleNamespace(
-            accelerator=SimpleNamespace(process_index=rank, num_processes=world_size),
+            accelerator=SimpleNamespace(process_index=rank, num_processes=3),
             complete=lambda *words, **kw: calls[-1].append(1) or trainer.complete(*words, **kw),
-            args=trainer.args,
-            model=trainer.model,
-            reward_funcs=trainer.reward_funcs,
             use_vllm=False,
+            **shared,
         )
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
             evaluate(here, ROWS, answer_metric, samples=1)
@@ -66,7 +55,7 @@ def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, mon
     assert [merged[i] for i in range(7)] == whole
     assert [row["prompt"] for row in whole] == [row["prompt"] for row in ROWS]
     # Under ZeRO-3 a rank that has one batch less would leave the others waiting.
-    assert [len(of_rank) for of_rank in calls] == [4] * world_size
+    assert [len(of_rank) for of_rank in calls] == [4] * 3
 
 
 def test_an_evaluation_is_repeatable_and_leaves_the_trainer_and_what_it_draws_alone(trainer):
@@ -102,11 +91,9 @@ def test_the_metric_reads_a_completion_before_any_reward_and_no_reward_reaches_t
 
     for rewards in ([forges, sees], [load_reward("xml_format")]):
         trainer.reward_funcs = rewards
-        found = [
-            (row["completion"], row["metrics"]) for row in evaluate(trainer, ROWS, answer_metric)
-        ]
-        assert [completion for completion, _ in found] == seen
-        assert not any(metrics["lenient"] for _, metrics in found)
+        found = evaluate(trainer, ROWS, answer_metric)
+        assert [row["completion"] for row in found] == seen
+        assert not any(row["metrics"]["lenient"] for row in found)
 
 
 @pytest.mark.slow

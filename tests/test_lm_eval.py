@@ -98,8 +98,6 @@ def test_the_zeroshot_task_is_lm_evals_own_gsm8k_without_examples(load):
         ("recipe", "<answer>2 eggs</answer>", "[invalid]", "2"),  # a number alone
         ("recipe", "<answer>2", "[invalid]", "2"),  # not closed
         ("zeroshot", "<answer>\n#### 2\n</answer>", "2", "2"),  # as harness.yaml teaches it
-        ("zeroshot", "#### 2 or #### 3", "2", "3"),
-        ("zeroshot", "so 2, that is it", "[invalid]", "2,"),
     ],
 )
 def test_the_filters_read(load, tokenizer, task, response, strict, flexible):
@@ -107,7 +105,5 @@ def test_the_filters_read(load, tokenizer, task, response, strict, flexible):
     requests(task, tokenizer, limit=1)
     task.instances[0].resps = [response]
     task.apply_filters()
-    assert task.instances[0].filtered_resps == {
-        "strict-match": strict,
-        "flexible-extract": flexible,
-    }
+    read = task.instances[0].filtered_resps
+    assert read == {"strict-match": strict, "flexible-extract": flexible}

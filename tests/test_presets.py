@@ -17,15 +17,12 @@ HELD = {
     "grpo": {**GRPO, "epsilon": 0.2, "epsilon_high": None},
     "dr_grpo": {**TOKEN, "loss_type": "dr_grpo", "scale_rewards": "none"},
     "dapo": {**TOKEN, "loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28},
-    "gspo": {
-        **TOKEN, "loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4,
-        "epsilon_high": 4e-4, "gradient_accumulation_steps": 1, "steps_per_generation": 4,
-        "save_steps": 20,
-    },
+    "gspo": {**TOKEN, "loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4,
+             "epsilon_high": 4e-4, "gradient_accumulation_steps": 1, "steps_per_generation": 4,
+             "save_steps": 20},
     "cispo": {**TOKEN, "loss_type": "cispo", "epsilon_high": 5.0},
-    "iterative_grpo": {
-        **GRPO, "sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": 100,
-    },
+    "iterative_grpo": {**GRPO, "sync_ref_model": True, "ref_model_mixup_alpha": 1.0,
+                       "ref_model_sync_steps": 100},
 }
 # fmt: on
 
@@ -41,19 +38,14 @@ def test_a_preset_holds_exactly_what_it_says():
     ("settings", "words", "values"),
     [
         # The command line's preset wins over the YAML, and a flag over the preset.
-        (
-            {"beta": 0.3, "loss_type": "bnpo", "max_steps": 5},
-            ["--preset", "dr_grpo", "--beta", "0.1"],
-            {"beta": 0.1, "loss_type": "dr_grpo", "max_steps": 5, "preset": ["dr_grpo"]},
-        ),
+        ({"beta": 0.3, "loss_type": "bnpo", "max_steps": 5},
+         ["--preset", "dr_grpo", "--beta", "0.1"],
+         {"beta": 0.1, "loss_type": "dr_grpo", "max_steps": 5, "preset": ["dr_grpo"]}),
         # One of the YAML is a part of it: the other keys win, and of several presets the later.
-        (
-            {"preset": ["dapo", "grpo"], "beta": 0.5},
-            [],
-            {"beta": 0.5, "loss_type": "grpo", "epsilon_high": None, "preset": ["dapo", "grpo"]},
-        ),
+        ({"preset": ["dapo", "grpo"], "beta": 0.5}, [],
+         {"beta": 0.5, "loss_type": "grpo", "epsilon_high": None, "preset": ["dapo", "grpo"]}),
     ],
-)
+)  # fmt: skip
 def test_one_setting_wins_over_another(parse, settings, words, values):
     args = parse(settings, *words)
     read = {**args.training, "preset": args.recipe.preset}
@@ -69,25 +61,14 @@ OWN = {"max_completion_len": 9, "soft_punish_cache": 3}
     ("settings", "words", "kwargs", "weights"),
     [
         # With the run's own limit, a fifth of it as the cache, and a weight
-        (
-            {"reward_weights": [0.5], "max_completion_length": 100},
-            ["--max_completion_length", "50"],
-            {"max_completion_len": 50, "soft_punish_cache": 10},
-            [0.5, 1.0],
-        ),
+        ({"reward_weights": [0.5], "max_completion_length": 100},
+         ["--max_completion_length", "50"],
+         {"max_completion_len": 50, "soft_punish_cache": 10}, [0.5, 1.0]),
         # A reward, parameters and a weight of one's own stand
-        (
-            {
-                "reward_funcs": ["xml_format", "soft_overlong"],
-                "reward_weights": [0.5, 0.3],
-                "reward_kwargs": {"soft_overlong": OWN},
-            },
-            [],
-            OWN,
-            [0.5, 0.3],
-        ),
+        ({"reward_funcs": ["xml_format", "soft_overlong"], "reward_weights": [0.5, 0.3],
+          "reward_kwargs": {"soft_overlong": OWN}}, [], OWN, [0.5, 0.3]),
     ],
-)
+)  # fmt: skip
 def test_dapo_adds_soft_overlong_where_the_run_has_not_got_it(
     parse, settings, words, kwargs, weights
 ):
@@ -107,9 +88,7 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
     rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
     rewards = [give("right", [1.0, 0.0, 0.5, 0.2, 0.9]), *rewards]
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": "math"} for i in range(8)])
-    trainer = GRPOTrainer(
-        model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows
-    )
+    trainer = GRPOTrainer(str(model), rewards, GRPOConfig(**config), rows)
     trainer.train()
     for key in ("loss_type", "beta", "scale_rewards", "importance_sampling_level"):
         assert getattr(trainer, key) == HELD[name][key], key

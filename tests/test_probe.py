@@ -8,16 +8,9 @@ import pytest
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.scored_by_place import give, make_trainer
 from support.step_rewards import give_steps
-from support.tiny_model import build_tiny_model
 
-from recipes.common.sampling.probe import (
-    compute_pushes,
-    figures_of,
-    keep_rows,
-    report,
-    score,
-    verdict,
-)
+from recipes.common.sampling import probe
+from recipes.common.sampling.probe import figures_of, keep_rows, score
 from recipes.common.training.advantages import has_spread
 from recipes.common.utils.run_files import read_json, read_rows
 from rewards import Reward, reward_of
@@ -64,7 +57,7 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
     scored = table([0.0, 1.0], [0.0, 0.0])
     scored["truncated"] = [False, False, False, True]
     figures = figures_of(scored, [RIGHT])
-    head, task, alone, *legend = report(figures, {"lenient": {"right": 0.125}}).splitlines()
+    head, task, alone, *legend = probe.report(figures, {"lenient": {"right": 0.125}}).splitlines()
     names = "task paid by mean right useful groups cut off median tokens failed pull on correct"
     assert head.split() == [*names.split(), "answer"]
     assert task.split() == "math all rewards 0.25 25% 1 of 2 25% 10".split()
@@ -83,7 +76,7 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
 )
 def test_a_verdict_has_its_reason_and_says_what_to_change(groups, columns, start):
     figures = figures_of(table(*groups, **columns), [RIGHT])
-    is_enough, sentence = verdict(figures, groups_a_step=2)
+    is_enough, sentence = probe.verdict(figures, groups_a_step=2)
     assert is_enough is start.startswith("enough") and sentence.startswith(start)
     assert ("begin with scripts/warm_start.py" in sentence) is not is_enough
 
@@ -142,7 +135,7 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
 
     scored = pd.DataFrame({"tidy": tidy, "right": right})
     rewards = [reward(name="tidy"), reward(name="right")]
-    assert compute_pushes(metric, rows, samples, scored, rewards) == {
+    assert probe.compute_pushes(metric, rows, samples, scored, rewards) == {
         "format": {"tidy": 0.577, "right": 0.0},  # the format first
         "right": {"tidy": 0.0, "right": 0.289},  # no answer to the second row is right
     }
@@ -151,33 +144,27 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
 # The script
 
 
-@pytest.fixture(scope="module")
-def status(tmp_path_factory):
+@pytest.fixture
+def status(model, monkeypatch):
     """The exit status of the probe on the quickstart, made tiny."""
-    model = build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-    fixed = ["probe.py", "--config", "recipes/arithmetic/quickstart.yaml"]
-    for name, value in {**TINY, "model_name_or_path": model, "reward_gates": "{}"}.items():
-        fixed += [f"--{name}", str(value)]
+    fixed = {**TINY, "config": "recipes/arithmetic/quickstart.yaml", "model_name_or_path": model}
+    fixed |= {"reward_funcs": DENSE_REWARD, "reward_gates": "{}"}
+    options = [word for name, value in fixed.items() for word in (f"--{name}", str(value))]
 
-    def run(*words, reward=DENSE_REWARD):
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-            patch.chdir(ROOT)
-            patch.setattr(sys, "argv", [*fixed, "--reward_funcs", reward, *map(str, words)])
+    def run(*words):
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(sys, "argv", ["probe.py", *options, *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
             script.main()
         return ended.value.code
 
     return run
 
 
-@pytest.fixture(scope="module")
-def probed(status, tmp_path_factory):
-    """A probe of four prompts, with enough to learn from."""
-    folder = tmp_path_factory.mktemp("probe") / "probe"
-    assert status("--prompts", 4, "--output", folder) == 0
-    return folder
-
-
-def test_what_was_sampled_and_measured_is_written(probed):
+def test_what_was_sampled_and_measured_is_written(status, tmp_path):
+    """Of four prompts, with enough to learn from."""
+    probed = tmp_path / "probe"
+    assert status("--prompts", 4, "--output", probed) == 0
     rows, lines = read_rows(probed / "rows.jsonl"), read_rows(probed / "completions.jsonl")
     assert [line["row"] for line in lines] == [i for i in range(4) for _ in range(4)]
     assert all(len(line["token_ids"]) == line["tokens"] <= 12 for line in lines)

@@ -24,16 +24,13 @@ def load(path: Path, seed: int = 0, **settings) -> tuple[list[dict], list[dict]]
 
 def write(path: Path, items: list[dict]) -> Path:
     path.parent.mkdir(exist_ok=True)
-    match path.suffix.lower():
-        case ".jsonl":
-            path.write_text("".join(json.dumps(item) + "\n" for item in items))
-        case ".json":
-            path.write_text(json.dumps(items))
-        case ".csv" | ".tsv":
-            separator = "," if path.suffix.lower() == ".csv" else "\t"
-            pd.DataFrame(items).to_csv(path, index=False, sep=separator)
-        case ".parquet":
-            pd.DataFrame(items).to_parquet(path)
+    table, kind = pd.DataFrame(items), path.suffix.lower()
+    if kind == ".parquet":
+        table.to_parquet(path)
+    elif kind in (".jsonl", ".json"):
+        table.to_json(path, orient="records", lines=kind == ".jsonl")
+    else:
+        table.to_csv(path, index=False, sep="," if kind == ".csv" else "\t")
     return path
 
 
@@ -84,8 +81,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 NESTED = {"question_column": "data.question", "answer_column": "data.answers.0.text"}
 READ = [  # the name of a file, its text, settings
     ("excel.csv", "\ufeffquestion;answer\r\n{};{}\r\n".format(*PAIR), {}),
-    ("chat.jsonl", json.dumps({"messages": CHAT}), {}),
-    ("system.json", json.dumps([{"messages": [SYSTEM, *CHAT]}]), {}),
+    ("chat.jsonl", json.dumps({"messages": [SYSTEM, *CHAT]}), {}),
     ("nested.jsonl", json.dumps({"data": {"question": PAIR[0], "answers": [{"text": 2}]}}), NESTED),
     ("wrapped.json", json.dumps({"version": 1, "data": [ROW]}, indent=1), {}),
 ]
@@ -100,11 +96,8 @@ def test_a_layout_that_data_sets_have_is_read(tmp_path, name, text, settings):
 
 REFUSED = [  # the name of a file, its text, the message
     ("a.json", json.dumps([{"messages": CHAT * 2}]), "hold 2 of a user and 2 of an assistant"),
-    ("a.json", json.dumps([{"messages": ["hi"]}]), "hold 0 of a user"),
-    ("a.json", json.dumps({"train": [ROW], "test": [ROW]}), "missing (its keys: train, test;"),
     ("a.tsv", "question\tanswer\n1\t2\t3\n", "line 2 has more than the 2 values of the first"),
     ("a.csv", "question,answer\nZo\xeb,3\n", "is not UTF-8: save it as CSV UTF-8"),
-    ("a.xlsx", "PK", "a sheet of Excel can be saved as CSV"),
 ]
 
 
@@ -203,26 +196,21 @@ def test_rows_of_the_command_line_replace_those_of_the_yaml(text, words, read, t
 # recipes/math
 
 TAGS = "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"
-IN_TAGS = {"reference": TAGS, "system_prompt": "Use tags."}
-
-
-@pytest.fixture(scope="module")
-def recipe():
-    return import_recipe(ROOT / "recipes/math/local_file.yaml")
 
 
 @pytest.mark.parametrize(
     ("settings", "reference", "system"),
     [
         ({}, r"\boxed{12}", "in \\boxed{}."),
-        (IN_TAGS, TAGS.replace("{answer}", "12"), "Use tags."),
+        ({"reference": TAGS, "system_prompt": "Use tags."}, TAGS.format(answer=12), "Use tags."),
     ],
 )
-def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, reference, system):
+def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(settings, reference, system):
+    recipe = import_recipe(ROOT / "recipes/math/local_file.yaml")
     args = recipe.RecipeArguments(example=["1 + 1 =", "2"], **settings)
     row = recipe.to_row({"question": "3 * 4 =", "answer": "3 * 4 = 12 #### 12"}, args)
     roles = [message["role"] for message in row["prompt"]]
-    assert roles == ["system"] * (system is not None) + ["user", "assistant", "user"]
-    assert system is None or row["prompt"][0]["content"].endswith(system)
+    assert roles == ["system", "user", "assistant", "user"]
+    assert row["prompt"][0]["content"].endswith(system)
     assert (row["answer"], recipe.reference_completion(row)) == ("12", reference)
     assert recipe.metric(row, reference) == {"strict": True, "lenient": True, "format": True}

@@ -27,12 +27,6 @@ def split(parse, rows=None, seed=0, **settings):
     return questions(train), questions(validation)
 
 
-def test_with_a_number_of_training_rows_the_rows_after_them_are_for_validation(parse):
-    train, validation = split(parse, num_train_rows=8)
-    assert train == questions(make_rows(*range(8)))
-    assert validation == questions(make_rows(*range(8, 13)))
-
-
 def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(parse):
     train, validation = split(parse)
     assert sorted(train + validation) == sorted(questions(make_rows(*range(20))))
@@ -60,18 +54,10 @@ def test_a_question_of_the_warm_start_is_neither_trained_on_nor_on_the_curve(par
     assert validation == questions(make_rows(7, 8, 10, 11, 12))
 
 
-# Rows of a file, as the probe writes them
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "only_rows: there is no file"),
-        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
-    ],
-)
-def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, message):
-    if text is not None:
-        (tmp_path / "rows.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        use_only_rows(str(tmp_path / "rows.jsonl"), None)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    with pytest.raises(ValueError, match="only_rows: there is no file"):
+        use_only_rows(str(file), None)
+    file.write_text('{"prompt": "p", "task": "t"}\n{"prompt": "p"}')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: task missing"):
+        use_only_rows(str(file), None)

@@ -9,13 +9,7 @@ import pytest
 from recipes.common.evaluation import scores
 from recipes.common.report import plots, verdict
 from recipes.common.utils import run_files, screen, secrets, stats, tables
-from recipes.common.utils.stats import (
-    mcnemar_p,
-    power_line,
-    slope_test,
-    t_interval,
-    t_quantile,
-)
+from recipes.common.utils.stats import mcnemar_p, power_line, slope_test, t_interval, t_quantile
 
 MODULES = [plots, run_files, scores, screen, secrets, stats, tables, verdict]
 

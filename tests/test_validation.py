@@ -17,7 +17,6 @@ from recipes.common.utils.run_files import read_json, read_validation
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
 STEPS = {"max_steps": 5, "num_train_rows": 8, "use_cpu": "true", "learning_rate": 0.01}
-BEST = {"load_best_model_at_end": True, "metric_for_best_model": "validation/strict"}
 STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
 
 
@@ -62,13 +61,9 @@ def without(train, tmp_path_factory):
     return train(tmp_path_factory.mktemp("without") / "run")
 
 
-def odd(text):
-    return {"odd": len(text) % 2 == 1}
-
-
 def metric_with_odd(row, completion):
     """The recipe's, and one by which even a random model's completions differ."""
-    return import_recipe(QUICKSTART).metric(row, completion) | odd(completion)
+    return import_recipe(QUICKSTART).metric(row, completion) | {"odd": len(completion) % 2 == 1}
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +118,10 @@ def right_at_the_second_evaluation(folder: Path):
 def chosen(train, tmp_path_factory):
     """A run of which the best checkpoint is that of step 2, and how to start it again."""
     folder = tmp_path_factory.mktemp("best") / "run"
-    settings = {**CURVE, **BEST, "metric_for_best_model": "validation/planted"}
+    settings = {"load_best_model_at_end": True, "metric_for_best_model": "validation/planted"}
 
     def start() -> Path:
-        return train(folder, right_at_the_second_evaluation(folder), **settings)
+        return train(folder, right_at_the_second_evaluation(folder), **CURVE, **settings)
 
     return start(), start
 
