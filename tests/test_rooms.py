@@ -57,7 +57,7 @@ BUDGET = {
     "recipes/common/sampling": 450,
     "recipes/common/settings.py": 400,
     "recipes/common/trainer.py": 450,
-    "recipes/common/training": 2250,
+    "recipes/common/training": 2300,
     "recipes/common/utils": 950,
     "recipes/common/warm_start.py": 200,
     "recipes/common/watch.py": 350,
@@ -69,7 +69,7 @@ BUDGET = {
     "rewards/latex": 1350,
     "rewards/sandbox": 2700,
     "scripts": 950,
-    "tests": 15000,
+    "tests": 14350,
 }
 
 
