@@ -15,7 +15,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
 )
 
-import torch
 import yaml
 
 OWN_TARGET = ("vllm", "slurm", "install")
@@ -45,6 +44,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """On a model this small threads cost more than they give, and most on a busy machine."""
+    import torch  # the process that only hands out tests needs none
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
