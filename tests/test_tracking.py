@@ -94,18 +94,12 @@ def resumed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("tracking")
     (base / "my_reward.py").write_text(STOPS_ONCE.format(mark=str(base / "stopped")))
     settings = {
-        "num_train_rows": 8,
-        "num_iterations": 2,
-        "max_steps": 6,
-        "run_name": "the-run",
-        "report_to": "wandb",
-        "project": "the-project",
-        "eval_strategy": "steps",
-        "eval_steps": 2,
+        "num_train_rows": 8, "num_iterations": 2, "max_steps": 6, "run_name": "the-run",
+        "report_to": "wandb", "project": "the-project", "eval_strategy": "steps", "eval_steps": 2,
         "num_validation_rows": 2,
         "reward_funcs": [DENSE_REWARD, f"{base}/my_reward.py:stops_once"],
-    }
-    words = command("arithmetic", "quickstart", model, base / "run", **settings)
+    }  # fmt: skip
+    words = command("arithmetic", "quickstart", model, base / "run", launch=None, **settings)
     env = {"WANDB_MODE": "offline", "WANDB_DIR": str(base), "WANDB_RUN_GROUP": "seeds"}
     assert "Stopped after step 4 of 6" in run(words, env=env, expect=1)
     assert f"Resuming from {base / 'run' / 'checkpoint-4'}" in run(words, env=env)
