@@ -81,7 +81,7 @@ def advantages_of(rewards: list[float | None], group: int = 4, scale: str = "gro
         members = rewards[start : start + group]
         graded = [reward for reward in members if reward is not None]
         mean = statistics.fmean(graded) if graded else 0.0
-        divisor = 1.0 if scale == "none" else 1e-4 + _std(rewards if scale == "batch" else members)
+        divisor = 1e-4 + _std(rewards if scale == "batch" else members)
         advantages += [0.0 if reward is None else (reward - mean) / divisor for reward in members]
     return advantages
 
