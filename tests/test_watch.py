@@ -19,16 +19,7 @@ from recipes.common.report.verdict import figures_of
 from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.push import figures, push, pushes, running_interval
-from recipes.common.utils.run_files import (
-    AFTER,
-    BEFORE,
-    completion_files,
-    read_completions,
-    read_evaluation,
-    read_json,
-    read_log,
-    read_validation,
-)
+from recipes.common.utils import run_files as files
 from recipes.common.watch import Watch, watch
 from rewards.text import completion_text
 
@@ -66,8 +57,8 @@ def pushed(run: Path, metric: Callable, name: str, group: int = 4) -> list[float
     `metric` is called with the text alone; `name` is one of its outcomes.
     """
     found = []
-    for path in completion_files(run):
-        table = read_completions(path).to_pylist()
+    for path in files.completion_files(run):
+        table = files.read_completions(path).to_pylist()
         outcomes = [metric(completion_text(row["completion"])) for row in table]
         found.append(pushes(outcomes, [row["advantage"] for row in table], group)[name])
     return found
@@ -83,16 +74,16 @@ def test_the_script_leaves_the_record_of_a_run_also_where_it_resumes(model, tmp_
     resumed = {"trainer.train()": "trainer.train(resume_from_checkpoint=True)"}
     exec(compile(tiny(model, folder, **resumed), "script", "exec"), {"__name__": "script"})
     assert (folder / "evaluation/before.jsonl").read_bytes() == first
-    starts = [start["from_step"] for start in read_json(folder / "versions.json")]
+    starts = [start["from_step"] for start in files.read_json(folder / "versions.json")]
     assert starts == [0, 2]
-    before, after = read_evaluation(folder)
+    before, after = files.read_evaluation(folder)
     assert len(before) == len(after) == 6 and before[0]["metrics"].keys() >= {"strict", "lenient"}
-    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
+    assert [line["step"] for line in files.read_validation(folder)] == [0, 2, 4]
     names = ("report.html", "table.txt", "summary.json", "versions.json")
     assert [name for name in names if not (folder / name).is_file()] == []
-    summary = read_json(folder / "summary.json")
+    summary = files.read_json(folder / "summary.json")
     assert summary["steps"] == 4 and summary["verdict"]["sentence"]
-    log = read_log(folder)
+    log = files.read_log(folder)
     assert [entry["step"] for entry in log] == [1, 2, 3, 4], "each step is logged once"
     assert all({"metrics/lenient", "push/lenient", "push/format"} <= entry.keys() for entry in log)
 
@@ -136,10 +127,10 @@ def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
     }
     (tmp_path / "stock.py").write_text(tiny(model, folder, **changes))
     run_on_two(tmp_path / "stock.py", env={"PYTHONPATH": str(ROOT)})
-    before, after = read_evaluation(folder)
-    assert len(before) == len(after) == 6 and read_json(folder / "summary.json")["steps"] == 4
-    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
-    logged = [entry["push/odd"] for entry in read_log(folder)]
+    before, after = files.read_evaluation(folder)
+    assert len(before) == len(after) == 6 and files.read_json(folder / "summary.json")["steps"] == 4
+    assert [line["step"] for line in files.read_validation(folder)] == [0, 2, 4]
+    logged = [entry["push/odd"] for entry in files.read_log(folder)]
     in_tables = pushed(folder, lambda text: {"odd": len(text) % 2 == 1}, "odd", group=8)
     assert in_tables == pytest.approx(logged, abs=1e-5) and any(logged)
 
@@ -240,10 +231,10 @@ def test_a_run_whose_metric_gives_nothing_has_its_rows_and_a_verdict_and_resumes
     state = TrainerState(global_step=2, is_world_process_zero=True)
     with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
         watched.on_train_begin(None, state, None)
-    for file in (BEFORE, AFTER):
+    for file in (files.BEFORE, files.AFTER):
         watched.evaluate_held_out(file)
     watched.on_train_begin(None, state, None)
-    assert read_evaluation(tmp_path) == ([row], [row])
+    assert files.read_evaluation(tmp_path) == ([row], [row])
     assert "not known" in figures_of(tmp_path, None)["verdict"]["sentence"]
 
 

@@ -33,14 +33,9 @@ SLOWLY = {
 
 
 def command(
-    recipe: str,
-    config: str,
-    model: Path,
-    output_dir: Path,
-    launch: str | None = "accelerate_configs/cpu.yaml",
-    launcher: Sequence[str] = (),
-    **overrides,
-) -> list[str]:
+    recipe: str, config: str, model: Path, output_dir: Path,
+    launch: str | None = "accelerate_configs/cpu.yaml", launcher: Sequence[str] = (), **overrides,
+) -> list[str]:  # fmt: skip
     """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words.
 
     `launch`: None starts the recipe itself, where launching is not what is tested. `launcher`: more
@@ -59,13 +54,7 @@ def command(
     return [*LAUNCH, f"--config_file={launch}", *launcher, *words]
 
 
-def run(
-    words: list[str],
-    env: dict[str, str] | None = None,
-    expect: int = 0,
-    timeout_s: float = 300,
-    warm: bool = True,
-) -> str:
+def run(words: list[str], env=None, expect: int = 0, timeout_s: float = 300, warm=True) -> str:
     """Run to the end and return what was printed; it ends well, or badly with `expect` 1."""
     words = warmed(words) if warm else words
     options = {"cwd": ROOT, "env": environment(env), "timeout": timeout_s}
@@ -111,21 +100,18 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
     """
     ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
     mark = uuid.uuid4().hex
-    options = {"cwd": ROOT, "env": environment({MARK: mark, **(env or {})}), "text": True}
+    options = {"cwd": ROOT, "env": environment({MARK: mark, **(env or {})})}
     try:
         with log.open("w") as out:
-            process = subprocess.Popen(
-                words, stdout=out, stderr=out, start_new_session=True, **options
-            )
+            options |= {"stdout": out, "stderr": out, "start_new_session": True}
+            process = subprocess.Popen(words, **options)
         process.mark = mark
         return process
     finally:
         signal.signal(signal.SIGINT, ours)
 
 
-def wait_for(
-    text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180
-) -> None:
+def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s=180) -> None:
     """Return once `text` was printed; fail where it takes too long, or its process has ended."""
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():
