@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.launching import run_on_two
+from support.launching import ROOT, run_on_two
 from support.scored_by_place import advantages_of, give, make_trainer
 from support.step_rewards import give_steps
 from support.steps_on_two_ranks import advantages, writes
@@ -23,7 +23,6 @@ from rewards.contract import check_steps, route
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ROOT = Path(__file__).parents[1]
 TEXTS = ["aaaa", "bbb", "cccccc", "d", "ee", "ff", "gg", ""]
 RIGHT = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 STEPS = [[(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)], [(2, 1.0)], [(1, 1.0)], [], []]

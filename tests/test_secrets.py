@@ -40,17 +40,11 @@ def test_a_setting_that_is_refused_is_not_printed_back_where_it_is_a_secret(pars
     assert "12345678" not in str(problems)
 
 
-@pytest.fixture
-def known(monkeypatch):
-    """A secret that the process knows."""
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    parse_arguments(RecipeArguments, ["--hub_token", "known-secret-1"])
-    return "known-secret-1"
-
-
 def test_what_the_screen_shows_has_no_secret_and_no_character_that_steers_a_terminal(
-    known, capsys, monkeypatch
+    capsys, monkeypatch
 ):
+    known = "known-secret-1"
+    parse_arguments(RecipeArguments, ["--hub_token", known])
     screen.announce(f"a row has the key '\x1b[2J\r{known}'\n\tdone")
     assert capsys.readouterr().out == "a row has the key '\\x1b[2J\\r...'\n\tdone\n"
     with pytest.raises(SystemExit):

@@ -88,24 +88,21 @@ def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
 # Rows that a reward failed on
 
 
-def one_row_raises(prompts, completions, log_extra, **kwargs):
-    """FAILED, by a scorer that raises on the third row."""
-    places = [0, 1, 8, *range(3, 8)]
-    return score_rows("one_row_raises", RIGHT.__getitem__, places, log_extra=log_extra)
-
-
-one_row_raises.kind = "verifier"
-
-
 @pytest.mark.slow
 def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(train, tmp_path):
-    """One that raises; of the two ranks below one returns None."""
-    trainer = train(one_row_raises, give("bonus", BONUS, "shaping"), scale_rewards="batch")
+    """A scorer raises on the third row; a row of None is in the test of two ranks."""
+
+    def raises(prompts, completions, log_extra, **kwargs):
+        places = [0, 1, 8, *range(3, 8)]
+        return score_rows("raises", RIGHT.__getitem__, places, log_extra=log_extra)
+
+    raises.kind = "verifier"
+    trainer = train(raises, give("bonus", BONUS, "shaping"), scale_rewards="batch")
     logged, table = generations(trainer)[0], completions(tmp_path)
-    assert (logged["errors/one_row_raises"], logged["completions/voided"]) == (0.125, 0.125)
+    assert (logged["errors/raises"], logged["completions/voided"]) == (0.125, 0.125)
     assert table["advantage"][2] == 0.0
     assert table["advantage"] == pytest.approx(advantages_of(TOTAL, scale="batch"), abs=1e-5)
-    assert (table["one_row_raises"], table["bonus"][2]) == (FAILED, None)
+    assert (table["raises"], table["bonus"][2]) == (FAILED, None)
 
 
 @pytest.mark.slow
