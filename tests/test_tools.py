@@ -257,16 +257,13 @@ def parts_of(parse, load_rows=lambda args, seed: (Dataset.from_list(ROWS), None)
     return args, rewards, rows
 
 
-BY_ENVIRONMENT = """
 def by_environment(environments, **kwargs):
     return [environment.get_reward() for environment in environments]
-"""
 
 
 @pytest.mark.slow
 def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make, parse, tmp_path):
-    (tmp_path / "mine.py").write_text(BY_ENVIRONMENT)
-    names = [f"{tmp_path}/mine.py:by_environment", "gsm8k_correctness"]
+    names = [f"{__file__}:by_environment", "gsm8k_correctness"]
     args, rewards, rows = parts_of(parse, reward_funcs=names)
     lines = check_rewards(args, rows.to_list(), [], rewards, reference_completion)
     assert args.problems == []

@@ -30,13 +30,6 @@ SCRIPT = re.search(
 )[1]
 
 
-def changed(script: str, changes: dict[str, str]) -> str:
-    for old, new in changes.items():
-        assert script.count(old) == 1, old
-        script = script.replace(old, new)
-    return script
-
-
 def tiny(model: Path, folder: Path, **changes: str) -> str:
     """The script of the documentation with a tiny model and few steps; all else as it stands."""
     few = {
@@ -48,7 +41,11 @@ def tiny(model: Path, folder: Path, **changes: str) -> str:
         "rows[:160]": "rows[:6]",
         "rows[160:200]": "rows[160:164]",
     }
-    return changed(changed(SCRIPT, few), changes)
+    script = SCRIPT
+    for old, new in (*few.items(), *changes.items()):
+        assert script.count(old) == 1, old
+        script = script.replace(old, new)
+    return script
 
 
 def pushed(run: Path, metric: Callable, name: str, group: int = 4) -> list[float]:
