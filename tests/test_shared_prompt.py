@@ -67,7 +67,6 @@ def test_an_argument_that_trl_adds_is_told_once_and_nothing_is_shared(pair, part
 @pytest.mark.parametrize(
     "config",
     [
-        {"loss_type": "dr_grpo"},
         {"loss_type": "grpo", "importance_sampling_level": "sequence", **OLD},  # gspo
         {"loss_type": "bnpo"},  # a mean over the micro batch: it keeps TRL's order
         {"loss_type": "dapo", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
