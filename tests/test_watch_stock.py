@@ -1,6 +1,7 @@
 """A script with `watch` trains as without it: the same weights and logs, whatever it is made of."""
 
 import asyncio
+import os
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 import trl
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import TrainerCallback
 
 from recipes.common.watch import watch
 
@@ -66,6 +68,13 @@ class Curriculum:
         return [d + s / len(self.calls) for d, s in zip(draws, letters(completions), strict=True)]
 
 
+class Drawing(TrainerCallback):
+    """A callback of the script, which draws from the trainer's random states."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        torch.rand(1), random.random()
+
+
 def counted(row, text):
     return {"letters": len(set(text)) % 2 == 1, "gold": row["gold"] in text}
 
@@ -73,6 +82,15 @@ def counted(row, text):
 def draws(row, text):
     random.seed(7), np.random.seed(7), torch.manual_seed(7)
     return {"drawn": random.random() + torch.rand(1).item() > 1.0}
+
+
+def forks(row, text):
+    os.fork()
+    return counted(row, text)
+
+
+def changes(row, text):
+    return {"gold": row.pop("gold") in text, "prompt": not row["prompt"].clear()}
 
 
 def fails_on_some(row, text):
@@ -83,22 +101,34 @@ def exits(row, text):
     raise SystemExit("no metric")
 
 
-SCRIPTS = {  # test_boundary has more that a metric may do
+def some(row, text):
+    return counted(row, text) if len(text) % 2 else {}
+
+
+SCRIPTS = {
+    "a function": {},
     "two rewards with weights": {"rewards": [letters, vowels], "reward_weights": [1.0, 0.5]},
     "an async one between others": {"rewards": [letters, later, vowels]},
     "a class that remembers": {"rewards": Curriculum},
     "a reward that draws": {"rewards": [drawing]},
     "a reward that forges": {"rewards": [forging, letters], "rows": CHAT},
     "a metric that draws": {"metric": draws},
+    "a metric that forks": {"metric": forks},
+    "a metric that changes its row": {"metric": changes, "rows": CHAT},
     "a metric that fails on some": {"metric": fails_on_some},
     "a metric that exits": {"metric": exits},
+    "a metric that returns nothing": {"metric": lambda row, text: None},
+    "a metric of some rows": {"metric": some},
     "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},
+    "two iterations": {"num_iterations": 2},
     "accumulation": {"gradient_accumulation_steps": 2, "steps_per_generation": 4},
+    "a reference model": {"beta": 0.1},
     "other advantages": {
         "rewards": [letters, vowels], "scale_rewards": "batch",
         "multi_objective_aggregation": "normalize_then_sum",
     },
     "evaluations of its own": {"eval_strategy": "steps", "eval_dataset": True},
+    "a callback of its own": {"callbacks": [Drawing()]},
     "checkpoints": {"save_strategy": "steps", "save_steps": 1, "log_completions": True},
 }  # fmt: skip
 
@@ -106,7 +136,7 @@ SCRIPTS = {  # test_boundary has more that a metric may do
 def trained(model, folder, script: dict, is_watched: bool) -> trl.GRPOTrainer:
     script = {"rewards": [letters], "metric": counted, "rows": PLAIN, **script}
     rewards, metric, rows = (script.pop(name) for name in ("rewards", "metric", "rows"))
-    parts = {"peft_config": script.pop("peft_config", None)}
+    parts = {name: script.pop(name) for name in ("peft_config", "callbacks") if name in script}
     if script.pop("eval_dataset", False):
         parts["eval_dataset"] = Dataset.from_list(rows[:4])
     trainer = trl.GRPOTrainer(
