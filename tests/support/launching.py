@@ -33,9 +33,14 @@ SLOWLY = {
 
 
 def command(
-    recipe: str, config: str, model: Path, output_dir: Path,
-    launch: str | None = "accelerate_configs/cpu.yaml", launcher: Sequence[str] = (), **overrides,
-) -> list[str]:  # fmt: skip
+    recipe: str,
+    config: str,
+    model: Path,
+    output_dir: Path,
+    launch: str | None = "accelerate_configs/cpu.yaml",
+    launcher: Sequence[str] = (),
+    **overrides,
+) -> list[str]:
     """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words.
 
     `launch`: None starts the recipe itself, where launching is not what is tested. `launcher`: more

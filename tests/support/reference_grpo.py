@@ -35,9 +35,17 @@ def surrogate(
 
 
 def token_losses(
-    new, old, ref, advantages, loss_type, epsilon, epsilon_high, beta, use_bias_correction_kl,
+    new,
+    old,
+    ref,
+    advantages,
+    loss_type,
+    epsilon,
+    epsilon_high,
+    beta,
+    use_bias_correction_kl,
     importance_sampling_level,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """The loss of each token of one sequence; `advantages` has one value a token."""
     log_ratio = new - old
     if importance_sampling_level == "sequence":
@@ -52,9 +60,16 @@ def token_losses(
 
 
 def grpo_loss(
-    new, old, ref, advantages, mask, loss_type, max_completion_length, num_items_in_batch,
+    new,
+    old,
+    ref,
+    advantages,
+    mask,
+    loss_type,
+    max_completion_length,
+    num_items_in_batch,
     **settings,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """The loss of a batch of (completions, tokens); of dapo and cispo with the divisor
     `num_items_in_batch`.
     """
