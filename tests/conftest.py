@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 # Before torch loads: threads that spin while they wait make a busy machine many times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -14,9 +15,6 @@ os.environ.pop("HF_HUB_OFFLINE", None)
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
 )
-
-import torch
-import yaml
 
 OWN_TARGET = ("vllm", "slurm", "install")
 LONGEST = ("test_launch", "test_faults", "test_training", "test_two_nodes", "test_sandbox_pool")
@@ -45,6 +43,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """On a model this small threads cost more than they give, and most on a busy machine."""
+    import torch  # the process that only hands out tests needs none
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

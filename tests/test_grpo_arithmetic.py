@@ -58,9 +58,7 @@ GAPS = [
 
 @pytest.fixture
 def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
-    """A trainer as it is inside `train()`, whose loss takes log-probabilities in float64 and keeps
-    them in `logps`.
-    """
+    """A trainer as it is inside `train()`, with log-probabilities in float64 (`logps`)."""
 
     def built(rewards: tuple[float, ...] = (0.0,), **config) -> GRPOTrainer:
         settings = {"max_completion_length": 8, "log_completions": False, **config}
@@ -87,12 +85,8 @@ def use_float64(trainer: GRPOTrainer) -> None:
     trainer._get_per_token_logps_and_entropies = in_float64
 
 
-def make_batch(
-    lengths: list[int] = LENGTHS, advantages: list = ADVANTAGES
-) -> dict[str, torch.Tensor]:
-    """What TRL's loss takes, without old and reference policy; one prompt is shorter than the
-    others.
-    """
+def make_batch(lengths=LENGTHS, advantages=ADVANTAGES) -> dict[str, torch.Tensor]:
+    """What TRL's loss takes, without old and reference policy; one prompt is the shortest."""
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     prompts = torch.tensor([[PAD, 10, 11]] + [[12, 13, 14]] * (len(lengths) - 1))
     return {
@@ -126,21 +120,14 @@ def policy_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
 def by_formula(trainer: GRPOTrainer, inputs: dict, new: torch.Tensor, **changed) -> torch.Tensor:
     """The loss by `reference_grpo.py` with the settings of the trainer, or others."""
     args, advantages = trainer.args, inputs["advantages"]
-    settings = {
-        "loss_type": args.loss_type,
-        "max_completion_length": args.max_completion_length,
-        "beta": args.beta,
-        "use_bias_correction_kl": args.use_bias_correction_kl,
-        "importance_sampling_level": args.importance_sampling_level,
-        "epsilon": args.epsilon,
-        "epsilon_high": args.epsilon_high or args.epsilon,
-        "num_items_in_batch": inputs["num_items_in_batch"],
-        **changed,
-    }
+    names = ["loss_type", "max_completion_length", "beta", "use_bias_correction_kl", "epsilon"]
+    settings = {name: getattr(args, name) for name in [*names, "importance_sampling_level"]}
+    settings["epsilon_high"] = args.epsilon_high or args.epsilon
+    settings["num_items_in_batch"] = inputs["num_items_in_batch"]
     old = inputs.get("old_per_token_logps", new.detach())
     ref = inputs.get("ref_per_token_logps", new.detach())
     advantages = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(new)
-    return grpo_loss(new, old, ref, advantages, inputs["completion_mask"], **settings)
+    return grpo_loss(new, old, ref, advantages, inputs["completion_mask"], **settings | changed)
 
 
 def by_trl(trainer: GRPOTrainer, inputs: dict) -> tuple[float, torch.Tensor]:
@@ -160,9 +147,7 @@ def assert_held(trainer: GRPOTrainer, inputs: dict, **changed) -> None:
 
 
 def scored(trainer: GRPOTrainer) -> dict[str, torch.Tensor]:
-    """What TRL makes of one generation: tokens, masks, advantages, old and reference
-    log-probabilities.
-    """
+    """What TRL makes of one generation: tokens, masks, advantages, log-probabilities."""
     return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
 
 
@@ -198,13 +183,8 @@ def test_scale_rewards_none_leaves_the_distance_from_the_mean(build):
 )
 def test_trls_loss_and_gradient_are_the_formulas(build, loss_type, level, beta, corrected):
     clips = {"epsilon_high": 1.4} if loss_type == "cispo" else CLIPS  # cispo's is the cap itself
-    trainer = build(
-        loss_type=loss_type,
-        beta=beta,
-        use_bias_correction_kl=corrected,
-        importance_sampling_level=level,
-        **clips,
-    )
+    kl = {"beta": beta, "use_bias_correction_kl": corrected}
+    trainer = build(loss_type=loss_type, importance_sampling_level=level, **kl, **clips)
     assert_held(trainer, with_policies(trainer, make_batch()))
 
 
@@ -337,11 +317,10 @@ def test_micro_batches_add_up_to_the_whole_batch_but_for_bnpo(build, loss_type):
     inputs = with_policies(trainer, make_batch())
     trainer._generate_and_score_completions = lambda rows: inputs
     loss = sum(trainer.training_step(trainer.model, [], None).item() for _ in range(2))
-    parts = [inputs]
-    if loss_type == "bnpo":  # it averages over the tokens of each micro batch apart
-        parts = trainer._buffered_inputs
-    expected = sum(by_formula(trainer, part, policy_logps(trainer, part)) for part in parts)
-    expected = expected / len(parts)
+    # bnpo averages over the tokens of each micro batch apart
+    parts = trainer._buffered_inputs if loss_type == "bnpo" else [inputs]
+    losses = [by_formula(trainer, part, policy_logps(trainer, part)) for part in parts]
+    expected = sum(losses) / len(parts)
     head = trainer.model.lm_head.weight
     gradient = torch.autograd.grad(expected, head)[0]
     assert loss == pytest.approx(expected.item(), **SINGLE)

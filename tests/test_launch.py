@@ -8,7 +8,6 @@ fixed before the first run.
 `make test-gpu` runs what needs accelerators.
 """
 
-import json
 import shutil
 from pathlib import Path
 
@@ -49,44 +48,30 @@ RESUMED = [("zero2", "full"), ("zero3", "lora"), ("fsdp2", "lora")]
 # Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to
 # its noise.
 TRAINING = {
-    "num_train_rows": 8,
-    "max_steps": 4,
-    "save_steps": 2,
-    "per_device_train_batch_size": 4,
-    "bf16": "false",
-    "learning_rate": 0.01,
-    "adam_epsilon": 0.001,
-    "use_cpu": "true",
-    "eval_strategy": "steps",
-    "eval_steps": 2,
-    "num_validation_rows": 6,
+    "num_train_rows": 8, "max_steps": 4, "save_steps": 2, "per_device_train_batch_size": 4,
+    "bf16": "false", "learning_rate": 0.01, "adam_epsilon": 0.001, "use_cpu": "true",
+    "eval_strategy": "steps", "eval_steps": 2, "num_validation_rows": 6,
     "reward_funcs": [DENSE_REWARD, "xml_format", "reasoning_gym"],
-}
+}  # fmt: skip
 COLUMNS = ["prompt", "token_ids", "letter_share", "xml_format", "reasoning_gym", "advantage"]
 NORM_TOLERANCE, PARAMETER_TOLERANCE, LOGIT_TOLERANCE = 1e-3, 1e-4, 1e-3
 BF16_ROUNDING = 2**-7  # the most that saving weights below 2 in bf16 changes
 PRINTED = "printed.txt"
 FORGOTTEN = [  # by a run that is killed during its second save
-    "summary.json",
-    "trainer_state.json",
-    "evaluation/after.jsonl",
-    PRINTED,
+    *("summary.json", "trainer_state.json", "evaluation/after.jsonl", PRINTED),
     "checkpoint-4/manifest.json",
-    "completions/completions_00003.parquet",
-    "completions/completions_00004.parquet",
+    *(f"completions/completions_0000{step}.parquet" for step in (3, 4)),
 ]
 ON_CPU = {"DS_ACCELERATOR": "cpu"}
 ACCELERATOR = torch.accelerator.is_available()
 
 
-def words_for(launch_file, kind, model, folder, **settings):
+def words_for(file, kind, model, folder, **settings):
+    """The launch of a run by a launch file."""
     settings = {**TRAINING, **KINDS[kind], **settings}
     launcher = ["--num_processes=2"]
-    if launch_file.stem == "fsdp2":
-        launcher.append("tests/support/fsdp_on_cpu.py")
-    return command(
-        "arithmetic", "quickstart", model, folder, str(launch_file), launcher, **settings
-    )
+    launcher += ["tests/support/fsdp_on_cpu.py"] if file.stem == "fsdp2" else []
+    return command("arithmetic", "quickstart", model, folder, str(file), launcher, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +92,6 @@ def trained(model, tmp_path_factory):
     return folder_of
 
 
-def engine_of(folder):
-    return json.loads((folder / "summary.json").read_text())["engine"]
-
-
 def steps_of(folder):
     """The rows of each step: what was generated, scored and learnt from."""
     files = sorted((folder / "completions").glob("*.parquet"))
@@ -118,7 +99,7 @@ def steps_of(folder):
 
 
 def gradient_norms(folder):
-    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    history = read_json(folder / "trainer_state.json")["log_history"]
     return [entry["grad_norm"] for entry in history if "grad_norm" in entry]
 
 
@@ -146,7 +127,7 @@ def test_every_engine_is_in_force_trains_as_ddp_and_gives_its_answers_before_and
     launch, kind, trained, model
 ):
     mine, theirs = trained(launch, kind), trained("ddp", kind)
-    engine = engine_of(mine)
+    engine = read_json(mine / "summary.json")["engine"]
     names = ("distributed_type", "zero_stage", "offload", "share_held")
     assert tuple(engine[name] for name in names) == pytest.approx(ENGINES[launch], abs=0.05)
     assert engine["world_size"] == 2
@@ -194,22 +175,17 @@ def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted
 
 # Two updates a generation, two micro batches each, a clipped gradient, the best of the checkpoints.
 SEVERAL_UPDATES = {
-    "num_iterations": 2,
-    "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 2,
-    "max_grad_norm": 0.5,
-    "load_best_model_at_end": "true",
-    "metric_for_best_model": "validation/format",
-    "skip_zero_advantages": "true",
-    "beta": 0.0,
-}
+    "num_iterations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2,
+    "max_grad_norm": 0.5, "load_best_model_at_end": "true", "beta": 0.0,
+    "metric_for_best_model": "validation/format", "skip_zero_advantages": "true",
+}  # fmt: skip
 
 
 def test_fsdp2_takes_several_updates_and_chooses_a_checkpoint_as_ddp_does(trained):
     mine, theirs = (trained(launch, "full", **SEVERAL_UPDATES) for launch in ("fsdp2", "ddp"))
     assert_same_training(mine, theirs, generations=2)
     assert max(gradient_norms(mine)) > 0.5, "the gradient was clipped"
-    states = [json.loads((run / "trainer_state.json").read_text()) for run in (mine, theirs)]
+    states = [read_json(run / "trainer_state.json") for run in (mine, theirs)]
     chosen = [Path(state["best_model_checkpoint"]).name for state in states]
     assert chosen[0] == chosen[1]
 
@@ -245,8 +221,9 @@ def test_a_launch_file_that_accelerate_takes_for_something_else_is_refused(
     assert text.count(f"{line}\n") == 1
     (tmp_path / "planted.yaml").write_text(text.replace(f"{line}\n", f"{planted}\n"))
     words = words_for(tmp_path / "planted.yaml", "full", model, tmp_path / "run")
-    # A recipe finds its launch file in the words of the process that started it.
-    printed = run(words, env=ON_CPU, expect=1, warm=False)
+    # A recipe finds its launch file in the words of the process that started it; what FSDP was
+    # asked for, it finds in its environment.
+    printed = run(words, env=ON_CPU, expect=1, warm=launch == "fsdp2")
     assert message in printed and "step 1/" not in printed
 
 
@@ -264,12 +241,11 @@ def test_every_engine_trains_in_bf16_on_the_accelerators_that_are_there(
     settings = {**TRAINING, **KINDS[kind], "use_cpu": "false", "bf16": "true"}
     launcher = [f"--num_processes={devices}"]
     run(command("arithmetic", "quickstart", model, folder, file, launcher, **settings))
-    engine = engine_of(folder)
+    engine = read_json(folder / "summary.json")["engine"]
     assert (engine["distributed_type"], engine["zero_stage"]) == ON_ACCELERATORS[launch]
     assert (engine["world_size"], engine["mixed_precision"]) == (devices, "bf16")
     assert engine["device"] != "cpu" and min(gradient_norms(folder)) > 0.0
     before, after = parameters(model) if kind == "full" else {}, parameters(folder)
-    changes = [
-        after[name].float() - before.get(name, 0.0) for name in after if "lora_A" not in name
-    ]
+    names = [name for name in after if "lora_A" not in name]
+    changes = [after[name].float() - before.get(name, 0.0) for name in names]
     assert max(change.abs().max().item() for change in changes) > BF16_ROUNDING

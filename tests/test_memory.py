@@ -8,26 +8,18 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from recipes.common.checks.memory import memory_note, update_bytes
 
 TRAINING = {
-    "per_device_train_batch_size": 16,
-    "num_generations": 8,
-    "max_completion_length": 160,
-    "share_prompts": True,
-    "gradient_checkpointing": False,
-    "beta": 0.0,
-}
+    "per_device_train_batch_size": 16, "num_generations": 8, "max_completion_length": 160,
+    "share_prompts": True, "gradient_checkpointing": False, "beta": 0.0,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def qwen() -> Qwen2ForCausalLM:
     """A model of the shape of Qwen2.5-Coder-0.5B with untied embeddings, without memory."""
     config = Qwen2Config(
-        vocab_size=151936,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-    )
+        vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24,
+        num_attention_heads=14, num_key_value_heads=2,
+    )  # fmt: skip
     with torch.device("meta"):
         model = Qwen2ForCausalLM(config)
         lora = LoraConfig(r=16, target_modules=["q_proj", "v_proj", "down_proj"])

@@ -56,10 +56,8 @@ def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, passages):
 @pytest.mark.slow
 def test_a_streamed_plain_text_run_trains_on_rows_without_a_chat(model, passages, tmp_path):
     settings = {"dataset_name": passages, "chat": "false", "num_eval_rows": 4, "max_steps": 2}
-    words = command(
-        "number_count", "hack", model, tmp_path / "hack", num_eval_samples=1, **settings
-    )
-    run(words)
+    settings |= {"num_eval_samples": 1, "launch": None}
+    run(command("number_count", "hack", model, tmp_path / "hack", **settings))
     rows = read_rows(tmp_path / "hack/evaluation/after.jsonl")
     assert all(isinstance(row["prompt"], str) for row in rows)
     assert all(len(row["sampled_completions"]) == 1 for row in rows)

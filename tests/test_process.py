@@ -5,17 +5,15 @@ behind it.
 import json
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from support.launching import run
+from support.launching import ROOT, run_on_two
 from support.scored_by_place import advantages_of, give, make_trainer
 from support.step_rewards import give_steps
 from support.steps_on_two_ranks import advantages, writes
-from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
+from test_grpo_arithmetic import by_trl, make_batch, scored, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from recipes.common.trainer import GRPOTrainer
@@ -25,7 +23,6 @@ from rewards.contract import check_steps, route
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ROOT = Path(__file__).parents[1]
 TEXTS = ["aaaa", "bbb", "cccccc", "d", "ee", "ff", "gg", ""]
 RIGHT = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 STEPS = [[(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)], [(2, 1.0)], [(1, 1.0)], [], []]
@@ -63,10 +60,6 @@ def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
     return built
 
 
-def scored(trainer: GRPOTrainer) -> dict[str, torch.Tensor]:
-    return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-
-
 def tokens_of(trainer: GRPOTrainer) -> list[list[float]]:
     return scored(trainer)["advantages"].tolist()
 
@@ -86,9 +79,9 @@ def test_steps_without_spread_are_worth_nothing(alike):
 
 def test_scale_rewards_means_for_steps_what_it_means_for_completions():
     rewards = [[1.0, -1.0], [1.0, 0.0], [9.0], [0.0]]
-    assert normalise(rewards, 2, "none") == [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
-    divisor = statistics.stdev([1.0, -1.0, 1.0, 0.0, 9.0, 0.0]) + 1e-4
     centred = [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
+    assert normalise(rewards, 2, "none") == centred
+    divisor = statistics.stdev([1.0, -1.0, 1.0, 0.0, 9.0, 0.0]) + 1e-4
     expected = [[amount / divisor for amount in steps] for steps in centred]
     assert_equal(normalise(rewards, 2, "batch"), expected)
 
@@ -104,26 +97,10 @@ def tokenizer(request: pytest.FixtureRequest, model: Path) -> PreTrainedTokenize
     return AutoTokenizer.from_pretrained(folder)
 
 
-def shortest_prefixes(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[int]:
-    """The token that holds each character, by decoding every prefix."""
-    prefixes = [ids[:count] for count in range(len(ids) + 1)]
-    shown = [tokenizer.decode(prefix, skip_special_tokens=True) for prefix in prefixes]
-
-    def token_of(end: int) -> int:
-        return next(i for i, prefix in enumerate(shown) if prefix.startswith(text[:end])) - 1
-
-    return [token_of(end) for end in range(1, len(text) + 1)]
-
-
 SCRIPTS = [
-    "7 - 2 = 5",
-    "café, é",
-    "三加四等于七。",
-    "a 💩 b 👩‍👩‍👧",
-    "\ufffd and \ufffd",
-    " \n\t x",
-    "�💩",
-]
+    "7 - 2 = 5", "café, é", "三加四等于七。", "a 💩 b 👩‍👩‍👧",
+    "\ufffd and \ufffd", " \n\t x", "�💩",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SCRIPTS)
@@ -131,8 +108,12 @@ def test_each_character_is_found_in_the_token_that_completes_it(tokenizer, text)
     ids = tokenizer(text)["input_ids"]
     end = tokenizer.eos_token_id
     ids = [*ids[:2], end, *ids[2:], end]  # special tokens are not in the text
-    found = tokens_that_hold(tokenizer, ids, text, list(range(1, len(text) + 1)))
-    assert found == shortest_prefixes(tokenizer, ids, text)
+    prefixes = [ids[:count] for count in range(len(ids) + 1)]
+    shown = [tokenizer.decode(prefix, skip_special_tokens=True) for prefix in prefixes]
+    ends = range(1, len(text) + 1)
+    shortest = [[prefix.startswith(text[:end]) for prefix in shown].index(True) for end in ends]
+    found = tokens_that_hold(tokenizer, ids, text, list(ends))
+    assert found == [count - 1 for count in shortest]
 
 
 def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
@@ -213,12 +194,10 @@ def test_a_row_whose_steps_or_outcome_failed_is_as_if_absent(build, monkeypatch,
 
 
 NO_STEPS = [[(0, 1.0)], [(5, 1.0)], [(1.0, 1.0)], [(True, 1.0)], [1.0], 3]
-NO_REWARDS = [
-    [(1, reward)] for reward in (float("nan"), float("inf"), 1e39, -1e39, 10**400, "1", None, [1.0])
-]
+NO_STEPS += [[(1, reward)] for reward in (math.nan, -1e39, 10**400, "1", None)]
 
 
-@pytest.mark.parametrize("steps", [*NO_STEPS, *NO_REWARDS])
+@pytest.mark.parametrize("steps", NO_STEPS)
 def test_what_is_not_a_step_of_the_text_is_refused(steps):
     with pytest.raises(ValueError, match="a step is a pair"):
         check_steps([steps], ["aaaa"])
@@ -260,8 +239,9 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
 # The loss
 
 
-def gradient_of_others(trainer: GRPOTrainer) -> float:
-    """How much the gradient of a token changes with the advantage of another."""
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_the_gradient_of_a_token_follows_its_own_advantage(build, loss_type):
+    trainer = build(loss_type=loss_type, max_completion_length=8)
     trainer.current_gradient_accumulation_steps = 1
     use_float64(trainer)
     inputs = with_policies(trainer, make_batch(advantages=[[0.1] * 5] * 4))
@@ -269,19 +249,15 @@ def gradient_of_others(trainer: GRPOTrainer) -> float:
     other["advantages"][:, 0] += 1.0
     (_, gradient), (_, changed) = by_trl(trainer, inputs), by_trl(trainer, other)
     assert (changed - gradient)[:, 0].abs().max() > 0.0
-    return (changed - gradient)[:, 1:].abs().max().item()
+    assert (changed - gradient)[:, 1:].abs().max() == 0.0, "with that of another"
 
 
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_the_gradient_of_a_token_follows_its_own_advantage(build, loss_type):
-    assert gradient_of_others(build(loss_type=loss_type, max_completion_length=8)) == 0.0
-
-
-@pytest.mark.parametrize("name", [*("sapo", "luspo", "vespo"), "sequence"])
-def test_a_loss_without_advantages_of_tokens_is_refused(build, name):
-    setting = {"importance_sampling_level": name} if name == "sequence" else {"loss_type": name}
+@pytest.mark.parametrize(
+    ("setting", "name"), [("loss_type", "sapo"), ("importance_sampling_level", "sequence")]
+)
+def test_a_loss_without_advantages_of_tokens_is_refused(build, setting, name):
     with pytest.raises(ValueError, match=rf"step rewards need .*given: {name}"):
-        build(give_steps("step", STEPS), **setting)
+        build(give_steps("step", STEPS), **{setting: name})
 
 
 # Names and refusals
@@ -299,10 +275,7 @@ def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
 
 @pytest.mark.slow
 def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
-    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml"]
-    words += ["tests/support/steps_on_two_ranks.py"]
-    run([*words, str(model), str(tmp_path)])
+    run_on_two("tests/support/steps_on_two_ranks.py", model, tmp_path)
     ranks = [json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
     alone = advantages(model, tmp_path / "alone", 0, 12)
     rows = [row + [0.0] * (6 - len(row)) for rank in ranks for row in rank["advantages"]]

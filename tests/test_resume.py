@@ -24,16 +24,10 @@ FORGOTTEN = [
 def train(folder: Path, model: Path, patch: pytest.MonkeyPatch) -> None:
     """Start the quickstart, made tiny, for four steps."""
     settings = {
-        **TINY,
-        "bf16": "false",
-        "num_train_rows": 8,
-        "num_eval_rows": 2,
-        "max_steps": 4,
-        "output_dir": folder,
-        "model_name_or_path": model,
-        "reward_funcs": DENSE_REWARD,
+        **TINY, "bf16": "false", "num_train_rows": 8, "num_eval_rows": 2, "max_steps": 4,
+        "output_dir": folder, "model_name_or_path": model, "reward_funcs": DENSE_REWARD,
         "reward_gates": "{}",
-    }
+    }  # fmt: skip
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     patch.chdir(ROOT)
     patch.setattr(machine, "use_all_cores", lambda training: None)

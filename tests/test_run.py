@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from datasets import Dataset
 from support.launching import ROOT
 from test_preflight import SETTINGS, make_rows, reference
 from trl import ModelConfig
@@ -22,35 +21,17 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.utils.screen import refuse
 
 
-def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    return make_rows(*range(8)), make_rows(100, 101)
-
-
-@pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Start a run with good settings, changed as a test asks."""
-    monkeypatch.setenv("WANDB_PROJECT", "none")  # a start may set it
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str, load_rows=rows_of, **settings):
-        Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, "output_dir": "out", **settings}))
-        monkeypatch.setattr(sys, "argv", ["recipes/sums/train.py", "--config", "run.yaml", *words])
-        return start(RecipeArguments, load_rows, reference)
-
-    return run
-
-
-def test_a_good_start_opens_the_folder(begin):
-    run = begin()
-    assert (run.checkpoint, run.config["recipe"], run.config["world_size"]) == (None, "sums", 1)
-    assert [reward.__name__ for reward in run.rewards] == ["xml_format", "gsm8k_correctness"]
-    assert Path("out/run_config.json").is_file()
-
-
 @pytest.mark.parametrize(("settings", "status"), [({}, 0), ({"num_generations": 1}, 2)])
-def test_a_dry_run_stops_after_preflight_and_writes_nothing(begin, capsys, settings, status):
+def test_a_dry_run_stops_after_preflight_and_writes_nothing(
+    settings, status, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, "output_dir": "out", **settings}))
+    words = ["recipes/sums/train.py", "--config", "run.yaml", "--dry_run"]
+    monkeypatch.setattr(sys, "argv", words)
+    rows = make_rows(*range(8)), make_rows(100, 101)
     with pytest.raises(SystemExit) as stop:
-        begin("--dry_run", **settings)
+        start(RecipeArguments, lambda args, seed: rows, reference)
     assert (stop.value.code, Path("out").exists()) == (status, False)
     assert "Preflight of run.yaml" in capsys.readouterr().out
 
@@ -59,10 +40,9 @@ def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monk
     def ended_by_the_launcher(seconds):
         raise SystemExit(-15)
 
-    launched = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
-    launched |= {"MASTER_ADDR": "", "MASTER_PORT": ""}
-    for name, value in launched.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
     monkeypatch.setattr("recipes.common.utils.screen.time.sleep", ended_by_the_launcher)
     with pytest.raises(SystemExit) as stop:
         refuse("a problem")
@@ -73,34 +53,28 @@ def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monk
     assert (stop.value.code, capsys.readouterr().out) == (2, "a problem\n")
 
 
-GSM8K = Path(__file__).parents[1] / "recipes" / "gsm8k"
-
-
 def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
     """`datasets` caches by the function's name: rows of an earlier prompt would come back."""
     folder = tmp_path / "recipe"
-    shutil.copytree(GSM8K, folder)
+    shutil.copytree(ROOT / "recipes/gsm8k", folder)
+    shipped = (folder / "train.py").read_text()
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"question": "1 + 1?", "answer": "2 #### 2"}\n')
     for prompt in ("First.", "Second."):
-        pattern, text = r'SYSTEM_PROMPT = """.*?"""', (GSM8K / "train.py").read_text()
-        code = re.sub(pattern, f'SYSTEM_PROMPT = "{prompt}"', text, flags=re.S)
+        pattern, own = r'SYSTEM_PROMPT = """.*?"""', f'SYSTEM_PROMPT = "{prompt}"'
+        code = re.sub(pattern, own, shipped, flags=re.S)
         (folder / "train.py").write_text(code)
         recipe = load_recipe(folder / "smollm2-135m.yaml", ["--dataset_path", str(tmp_path)])
         for rows in (recipe.train_rows, recipe.eval_rows):
             assert rows[0]["prompt"][0]["content"] == prompt
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "gsm8k", "math", "math_code"])
+@pytest.mark.parametrize("name", ["gsm8k", "math", "math_code"])  # three ways to declare
 def test_help_names_every_setting_and_imports_neither_torch_nor_trl(name):
     file = ROOT / f"recipes/{name}/train.py"
     words = [sys.executable, "-X", "importtime", str(file), "--help"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.splitlines()[:3] == [
-        "usage: train.py --config FILE [--option VALUE ...]",
-        "",
-        "the recipe:",
-    ]
+    assert done.stdout.startswith("usage: train.py --config FILE [--option VALUE ...]\n")
     kinds = (import_recipe(file).RecipeArguments, GRPOConfig, ModelConfig)
     settings = {field.name for kind in kinds for field in fields(kind) if field.init}
     assert set(re.findall(r"^  --(\w+) ", done.stdout, re.MULTILINE)) == settings
@@ -110,8 +84,7 @@ def test_help_names_every_setting_and_imports_neither_torch_nor_trl(name):
 
 def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(capsys):
     training = SimpleNamespace(metric_for_best_model="validation/strickt")
-    rows = [{"task": "sums", "prompt": "1 + 1 =", "answer": "2"}]
-    run = SimpleNamespace(training=training, validation_rows=rows)
+    run = SimpleNamespace(training=training, validation_rows=make_rows(1).to_list())
     with pytest.raises(SystemExit):
         train_and_save(None, run, answer_metric)
     there = "validation/format, validation/lenient, validation/mean_length, validation/strict, "
@@ -119,8 +92,7 @@ def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(
 
 
 def test_a_metric_that_fails_is_refused_before_the_training(capsys):
-    rows = [{"task": "sums", "prompt": "1 + 1 =", "answer": "2"}]
-    training = SimpleNamespace(metric_for_best_model=None)
+    training, rows = SimpleNamespace(metric_for_best_model=None), make_rows(1).to_list()
     run = SimpleNamespace(training=training, validation_rows=None, eval_rows=rows)
     for metric, message in (
         (lambda row, text: {"right": row["gold"] in text}, "'gold' (test_run.py, line "),

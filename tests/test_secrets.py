@@ -14,14 +14,8 @@ from recipes.common.utils.secrets import hide_secrets
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (["--hub_token", "s3", "--seed", "1"], ["--hub_token", "...", "--seed", "1"]),
-        (["--hub-token=s3", "x"], ["--hub-token=...", "x"]),
         ({"judge": [{"password": "s3"}]}, {"judge": [{"password": "..."}]}),  # at any depth
         ({"hub_token": None, "api_key": ""}, {"hub_token": None, "api_key": ""}),  # no value
-        ({"eos_token": "<|im_end|>"}, {"eos_token": "<|im_end|>"}),  # a tokenizer's
-        ({"max_new_tokens": 5}, {"max_new_tokens": 5}),  # a number of tokens
-        ("to https://me:s3@host/v1", "to https://me:...@host/v1"),  # a password in an address
-        ("host/v1?api_key=s3&n=2", "host/v1?api_key=...&n=2"),
         ("got hf_abcdefghijklmnop.", "got ...."),  # the form of a service's tokens
         ("header b'x-9f8e7d6c5b'", "header b'x-...'"),  # a variable of the environment
         ({"key": "s3", "apiKey": "s3"}, {"key": "...", "apiKey": "..."}),
@@ -46,17 +40,11 @@ def test_a_setting_that_is_refused_is_not_printed_back_where_it_is_a_secret(pars
     assert "12345678" not in str(problems)
 
 
-@pytest.fixture
-def known(monkeypatch):
-    """A secret that the process knows."""
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    parse_arguments(RecipeArguments, ["--hub_token", "known-secret-1"])
-    return "known-secret-1"
-
-
 def test_what_the_screen_shows_has_no_secret_and_no_character_that_steers_a_terminal(
-    known, capsys, monkeypatch
+    capsys, monkeypatch
 ):
+    known = "known-secret-1"
+    parse_arguments(RecipeArguments, ["--hub_token", known])
     screen.announce(f"a row has the key '\x1b[2J\r{known}'\n\tdone")
     assert capsys.readouterr().out == "a row has the key '\\x1b[2J\\r...'\n\tdone\n"
     with pytest.raises(SystemExit):
@@ -102,11 +90,9 @@ def test_no_file_and_no_word_of_a_run_holds_a_secret(model, tmp_path):
         "reward_kwargs": json.dumps({"leaky": judge}),
         "hub_token": hub,
         "model_init_kwargs": json.dumps({"token": of_model}),
-        "num_train_rows": 8,
-        "max_steps": 2,
-        "report_to": "wandb",
+        **{"num_train_rows": 8, "max_steps": 2, "report_to": "wandb"},
     }
-    words = command("arithmetic", "quickstart", model, tmp_path / "run", **settings)
+    words = command("arithmetic", "quickstart", model, tmp_path / "run", launch=None, **settings)
     env = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "MY_API_KEY": f"{environment}\n"}
     printed = run(words, env=env)
     assert "Illegal header value" in printed

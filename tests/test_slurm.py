@@ -18,12 +18,9 @@ STAND_INS = {
     "scancel": 'echo "$@" >> "$SEEN/scancel"; touch "$SEEN/stop"',
 }
 JOB = {
-    "SLURM_JOB_ID": "31",
-    "SLURM_JOB_NODELIST": "x",
-    "SLURM_NNODES": "2",
-    "SLURM_CPUS_PER_TASK": "16",
-    "SLURM_GPUS_PER_NODE": "a100:4",
-}
+    "SLURM_JOB_ID": "31", "SLURM_JOB_NODELIST": "x", "SLURM_NNODES": "2",
+    "SLURM_CPUS_PER_TASK": "16", "SLURM_GPUS_PER_NODE": "a100:4",
+}  # fmt: skip
 SAVES = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
 
 

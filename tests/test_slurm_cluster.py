@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.launching import ROOT, SLOWLY, command, wait_for
-from support.slurm_cluster import started_cluster
+from support.slurm_cluster import Cluster
 
 from recipes.common.utils.run_files import checkpoints, read_json, read_log
 
@@ -25,8 +25,12 @@ SETTINGS = {**SLOWLY, "max_steps": 20}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with started_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+    cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        cluster.start()
         yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 import trl
 from datasets import Dataset
-from support.launching import ROOT, run
+from support.launching import ROOT, run_on_two
 from support.scored_by_place import advantages_of, completions, generations
 from support.scripted_tools import (
     CALCULATOR,
@@ -174,9 +174,8 @@ def test_whatever_a_reward_a_tool_and_a_model_write_the_table_of_completions_is_
         trainer.log({"loss": 0.0})
     table = read_completions(*completion_files(tmp_path))
     shown = [messages(line["completion"])[0][1] for line in table.to_pylist()]
-    assert shown[:3] == [
-        f'{{"call": "add", "arguments": {{"a": {value}}}}}' for value in ('"1"', "2", '{"b": [3]}')
-    ]
+    values = ('"1"', "2", '{"b": [3]}')
+    assert shown[:3] == [f'{{"call": "add", "arguments": {{"a": {one}}}}}' for one in values]
     assert '"call": "5"' in shown[3] and '"call": "unknown"' in shown[4] and "text" in shown[5]
     assert table["odd"].to_pylist() == ["1.5", "True", "a", str(10**30), "?", None]
     assert table["bools"].to_pylist() == ["True", "2.5", "0", "1", "2", "3"]
@@ -217,9 +216,7 @@ def test_a_trainer_of_trl_completes_rows_with_its_tools(make):
 def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
     make, model, tmp_path
 ):
-    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/scripted_tools.py"]
-    run([*words, str(model), str(tmp_path)])
+    run_on_two("tests/support/scripted_tools.py", model, tmp_path)
     trainer = make(tmp_path / "one", per_device_eval_batch_size=2, max_steps=2)
     expected = evaluated(trainer)
     trainer.train()
@@ -260,16 +257,13 @@ def parts_of(parse, load_rows=lambda args, seed: (Dataset.from_list(ROWS), None)
     return args, rewards, rows
 
 
-BY_ENVIRONMENT = """
 def by_environment(environments, **kwargs):
     return [environment.get_reward() for environment in environments]
-"""
 
 
 @pytest.mark.slow
 def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make, parse, tmp_path):
-    (tmp_path / "mine.py").write_text(BY_ENVIRONMENT)
-    names = [f"{tmp_path}/mine.py:by_environment", "gsm8k_correctness"]
+    names = [f"{__file__}:by_environment", "gsm8k_correctness"]
     args, rewards, rows = parts_of(parse, reward_funcs=names)
     lines = check_rewards(args, rows.to_list(), [], rewards, reference_completion)
     assert args.problems == []

@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from support.wandb_log import read_runs
 
 from recipes.common.training import tracking
 from recipes.common.training.tracking import SUMMARIZED, TrackingCallback, continue_wandb_run
-from recipes.common.utils.run_files import WANDB
+from recipes.common.utils.run_files import WANDB, read_json
 from rewards import load_reward
 
 SUMMARY = {"before": None, "after": None, "mcnemar_p": None, "minutes": 2.5, "steps": 6}
@@ -88,34 +87,23 @@ stops_once.farmable = "any long text earns it"
 """
 
 
-@pytest.fixture(scope="module")
-def resumed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 6 steps, 2 a generation, interrupted after step 4 and resumed; in W&B offline."""
-    base = tmp_path_factory.mktemp("tracking")
-    (base / "my_reward.py").write_text(STOPS_ONCE.format(mark=str(base / "stopped")))
-    settings = {
-        "num_train_rows": 8,
-        "num_iterations": 2,
-        "max_steps": 6,
-        "run_name": "the-run",
-        "report_to": "wandb",
-        "project": "the-project",
-        "eval_strategy": "steps",
-        "eval_steps": 2,
-        "num_validation_rows": 2,
-        "reward_funcs": [DENSE_REWARD, f"{base}/my_reward.py:stops_once"],
-    }
-    words = command("arithmetic", "quickstart", model, base / "run", **settings)
-    env = {"WANDB_MODE": "offline", "WANDB_DIR": str(base), "WANDB_RUN_GROUP": "seeds"}
-    assert "Stopped after step 4 of 6" in run(words, env=env, expect=1)
-    assert f"Resuming from {base / 'run' / 'checkpoint-4'}" in run(words, env=env)
-    return base
-
-
 @pytest.mark.slow
-def test_a_resumed_run_is_one_wandb_run_with_the_summary_and_the_report(resumed: Path) -> None:
-    interrupted, finished = read_runs(resumed)
-    known = json.loads((resumed / "run" / WANDB).read_text())["id"]
+def test_a_resumed_run_is_one_wandb_run_with_the_summary_and_the_report(model, tmp_path):
+    """A run of 6 steps, 2 a generation, interrupted after step 4 and resumed; in W&B offline."""
+    folder = tmp_path / "run"
+    (tmp_path / "my_reward.py").write_text(STOPS_ONCE.format(mark=str(tmp_path / "stopped")))
+    settings = {
+        "num_train_rows": 8, "num_iterations": 2, "max_steps": 6, "run_name": "the-run",
+        "report_to": "wandb", "project": "the-project", "eval_strategy": "steps", "eval_steps": 2,
+        "num_validation_rows": 2,
+        "reward_funcs": [DENSE_REWARD, f"{tmp_path}/my_reward.py:stops_once"],
+    }  # fmt: skip
+    words = command("arithmetic", "quickstart", model, folder, launch=None, **settings)
+    env = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_RUN_GROUP": "seeds"}
+    assert "Stopped after step 4 of 6" in run(words, env=env, expect=1)
+    assert f"Resuming from {folder / 'checkpoint-4'}" in run(words, env=env)
+    interrupted, finished = read_runs(tmp_path)
+    known = read_json(folder / WANDB)["id"]
     for start in (interrupted, finished):
         assert (start["id"], start["group"], start["name"]) == (known, "seeds", "the-run")
         assert start["config"]["recipe"]["recipe"] == "arithmetic"
@@ -123,7 +111,7 @@ def test_a_resumed_run_is_one_wandb_run_with_the_summary_and_the_report(resumed:
         assert "completions/_type" in start["history"]  # TRL's table
         names = {f"train/rewards/letter_share/{each}" for each in ("mean", "std")}
         assert names | {"train/validation/strict"} <= start["history"]
-    summary = json.loads((resumed / "run" / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     assert summary["after"]["n"] == 6
     for name in SUMMARIZED:
         assert finished["summary"][name] == summary[name]

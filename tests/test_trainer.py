@@ -5,7 +5,6 @@ gated.
 import inspect
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 import trl
 from datasets import Dataset
-from support.launching import run
+from support.launching import run_on_two
 from support.scored_by_place import (
     TINY,
     advantages_of,
@@ -89,44 +88,27 @@ def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
 # Rows that a reward failed on
 
 
-def one_row_raises(prompts, completions, log_extra, **kwargs):
-    """FAILED, by a scorer that raises on the third row."""
-    places = [0, 1, 8, *range(3, 8)]
-    return score_rows("one_row_raises", RIGHT.__getitem__, places, log_extra=log_extra)
-
-
-one_row_raises.kind = "verifier"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("verifier", "scale", "rate"),
-    [
-        (as_async(give("right", FAILED)), "none", "unparsed"),
-        (one_row_raises, "batch", "errors"),
-    ],
-    ids=["None", "raises"],
-)
-def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(
-    train, tmp_path, verifier, scale, rate
-):
-    trainer = train(verifier, give("bonus", BONUS, "shaping"), scale_rewards=scale)
-    logged = generations(trainer)[0]
-    assert (logged[f"{rate}/{verifier.__name__}"], logged["completions/voided"]) == (0.125, 0.125)
-    table = completions(tmp_path)
+def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(train, tmp_path):
+    """A scorer raises on the third row; a row of None is in the test of two ranks."""
+
+    def raises(prompts, completions, log_extra, **kwargs):
+        places = [0, 1, 8, *range(3, 8)]
+        return score_rows("raises", RIGHT.__getitem__, places, log_extra=log_extra)
+
+    raises.kind = "verifier"
+    trainer = train(raises, give("bonus", BONUS, "shaping"), scale_rewards="batch")
+    logged, table = generations(trainer)[0], completions(tmp_path)
+    assert (logged["errors/raises"], logged["completions/voided"]) == (0.125, 0.125)
     assert table["advantage"][2] == 0.0
-    assert table["advantage"] == pytest.approx(advantages_of(TOTAL, scale=scale), abs=1e-5)
-    assert (table[verifier.__name__], table["bonus"][2]) == (FAILED, None)
+    assert table["advantage"] == pytest.approx(advantages_of(TOTAL, scale="batch"), abs=1e-5)
+    assert (table["raises"], table["bonus"][2]) == (FAILED, None)
 
 
 @pytest.mark.slow
 def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(train, tmp_path):
-    train(
-        give("right", FAILED),
-        give("bonus", BONUS, "shaping"),
-        multi_objective_aggregation="normalize_then_sum",
-        reward_weights=[1.0, 0.5],
-    )
+    alone = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]}
+    train(give("right", FAILED), give("bonus", BONUS, "shaping"), **alone)
     bonus = [None if right is None else amount for right, amount in zip(FAILED, BONUS, strict=True)]
     parts = zip(advantages_of(FAILED), advantages_of(bonus), FAILED, strict=True)
     total = [None if right is None else first + 0.5 * second for first, second, right in parts]
@@ -138,12 +120,9 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
 
 HALF_ALIKE = [1.0, 0.0, 0.0, 0.0, *[-0.2] * 4]  # the second group teaches nothing
 MICRO_BATCHES = {
-    "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 4,
-    "optim": "sgd",
-    "learning_rate": 10.0,
-    "max_grad_norm": 0.0,
-}
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "optim": "sgd",
+    "learning_rate": 10.0, "max_grad_norm": 0.0,
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -190,27 +169,16 @@ def test_rounding_in_a_group_without_spread_moves_nothing_where_it_is_skipped(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"beta": 0.04},
-        {"entropy_coef": 0.1},
-        {"loss_type": "bnpo"},
-        {"top_entropy_quantile": 0.2},
+        {"beta": 0.04}, {"entropy_coef": 0.1}, {"top_entropy_quantile": 0.2}, {"loss_type": "bnpo"},
         {"multi_objective_aggregation": "normalize_then_sum"},
     ],
-)
+)  # fmt: skip
 def test_a_loss_in_which_every_completion_counts_skips_none(tmp_path, settings):
     config = {"output_dir": str(tmp_path), "bf16": False, "skip_zero_advantages": True}
     assert GRPOConfig(**config).skips and not GRPOConfig(**config, **settings).skips
 
 
 # Rates and gates
-
-
-def rates_of(logged: dict, *names: str) -> list[dict[str, float]]:
-    """The rates of each reward; no other reward has any."""
-    kinds = ("errors", "unparsed", "timeouts")
-    rates = {key for key in logged if key.split("/")[0] in kinds}
-    assert rates == {f"{kind}/{name}" for kind in kinds for name in names}
-    return [{kind: logged[f"{kind}/{name}"] for kind in kinds} for name in names]
 
 
 @pytest.mark.slow
@@ -224,9 +192,8 @@ def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
 
 @pytest.mark.slow
 def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_path):
-    rewards = [give("right", FAILED), give("bonus", BONUS, "shaping")]
     settings = {"reward_gates": {"bonus": "right"}, "reward_weights": [1.0, 0.5]}
-    trainer = train(*rewards, **settings)
+    trainer = train(give("right", FAILED), give("bonus", BONUS, "shaping"), **settings)
     table, logged = completions(tmp_path), generations(trainer)[0]
     assert table["bonus"] == pytest.approx([0.1, None, None, None, None, 0.25, 0.5, 0.75])
     scores = [1.05, 0.0, None, 0.0, 0.0, 1.125, 1.25, 1.375]
@@ -234,9 +201,8 @@ def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_pat
     assert logged["rewards/bonus/mean"] == pytest.approx(0.4)
     # Over all seven completions with a score, and with the weights, the parts add up.
     parts = [logged["reward_parts/right"], logged["reward_parts/bonus"]]
-    assert parts == pytest.approx([4 / 7, 0.8 / 7]) and sum(parts) == pytest.approx(
-        logged["reward"]
-    )
+    assert parts == pytest.approx([4 / 7, 0.8 / 7])
+    assert sum(parts) == pytest.approx(logged["reward"])
 
 
 # Two processes
@@ -246,9 +212,7 @@ def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_pat
 def two_ranks(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two_ranks.py, launched on two processes; it must fail."""
     folder = tmp_path_factory.mktemp("two_ranks")
-    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/two_ranks.py"]
-    run([*words, str(model), str(folder)], expect=1)
+    run_on_two("tests/support/two_ranks.py", model, folder, expect=1)
     return folder
 
 
@@ -257,6 +221,9 @@ def test_two_ranks_settle_rewards_rates_and_updates_of_their_groups_together(two
     """A row that fails on one rank is voided in a group that spans both."""
     seen = [json.loads((two_ranks / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
     scores = [1.1, 0.0, 1.3, 1.4, 0.0, 1.6, None, 1.1, 1.2, 0.0, 0.0, 1.5]
+    kinds, names = ("errors", "unparsed", "timeouts"), ("right", "spoken", "bonus")
+    rates = {f"{kind}/{name}": 0.0 for kind in kinds for name in names}
+    rates |= {"unparsed/right": 0.125, "timeouts/spoken": 0.25}  # of eight rows, and of four
     for rank in seen:
         assert rank["world size"] == 2
         assert rank["advantages"][6] == 0.0
@@ -264,10 +231,7 @@ def test_two_ranks_settle_rewards_rates_and_updates_of_their_groups_together(two
         bonus = [None if math.isnan(amount) else amount for amount in rank["bonus"]]
         opened = [0.1, None, 0.3, 0.4, None, 0.6, None, 0.1, 0.2, None, None, 0.5]
         assert bonus == pytest.approx(opened)
-        none = {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
-        # Of six rows on rank 0, two on rank 1.
-        rates = [{**none, "unparsed": 0.125}, {**none, "timeouts": 0.25}, none]
-        assert rates_of(rank["logged"], "right", "spoken", "bonus") == rates
+        assert {key: of for key, of in rank["logged"].items() if key.startswith(kinds)} == rates
         assert rank["logged"]["rewards/right/mean"] == pytest.approx(5 / 7)
         assert rank["logged"]["rewards/spoken/mean"] == 0.5
         # They have different numbers of advantages that are not 0, and leave out as many.

@@ -10,6 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
+import evaluate_model
 import pytest
 import torch
 from peft import PeftModel
@@ -22,26 +23,18 @@ from recipes.common.utils.run_files import read_evaluation, read_json, read_rows
 
 pytestmark = pytest.mark.slow
 
+# 8 rows, 2 prompts a generation, 2 updates each: an epoch is 8 steps, so steps 9-14 are in the
+# second.
 RESUMED = {
-    # 8 rows, 2 prompts a generation, 2 updates each: an epoch is 8 steps, so steps 9-14 are in the
-    # second.
-    "num_train_rows": 8,
-    "num_iterations": 2,
-    "max_steps": 14,
-    "eval_strategy": "steps",
-    "eval_steps": 4,
-    "num_validation_rows": 4,
+    "num_train_rows": 8, "num_iterations": 2, "max_steps": 14, "eval_strategy": "steps",
+    "eval_steps": 4, "num_validation_rows": 4,
     "reward_funcs": [DENSE_REWARD, "xml_format", "reasoning_gym"],
-}
+}  # fmt: skip
 LORA = {
-    "use_peft": "true",
-    "max_steps": 2,
-    "learning_rate": 0.01,
+    "use_peft": "true", "max_steps": 2, "learning_rate": 0.01, "num_eval_samples": 2,
+    "eval_strategy": "epoch", "num_validation_rows": 2,
     "reward_funcs": [DENSE_REWARD, "xml_format", "gsm8k_correctness"],
-    "num_eval_samples": 2,
-    "eval_strategy": "epoch",
-    "num_validation_rows": 2,
-}
+}  # fmt: skip
 FILES = {
     *("run_config.json", "versions.json", "preflight.json", "trainer_state.json", "summary.json"),
     *("table.txt", "report.html", "README.md", "model.safetensors"),
@@ -78,15 +71,18 @@ def test_the_glossary_has_every_metric_that_a_run_logs(uninterrupted: Path) -> N
 
 
 def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrupted_run(
-    model: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
+    model, uninterrupted, tmp_path
+):
     folder, log = tmp_path / "run", tmp_path / "log"
     words = command("arithmetic", "quickstart", model, folder, **RESUMED)
     process = start(warmed(words), log)
     wait_for("step 11/14", log, process)
     kill_all(process)
     assert not (folder / "summary.json").exists()
-    forget_after(folder, 10)
+    # Undo what was written after step 10: it does not matter how late the kill came.
+    for later in [*folder.glob("checkpoint-*"), *folder.glob("completions/completions_*.parquet")]:
+        if int(re.search(r"[0-9]+", later.name)[0]) > 10:
+            shutil.rmtree(later) if later.is_dir() else later.unlink()
     before = (folder / "evaluation" / "before.jsonl").stat().st_mtime_ns
     printed = run(words)
     assert f"Resuming from {folder / 'checkpoint-10'}" in printed
@@ -102,16 +98,9 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
     assert [line["step"] for line in curve] == [0, 4, 8, 12, 14]
 
 
-def forget_after(folder: Path, step: int) -> None:
-    """Undo what was written after `step`, so that it does not matter how late the kill came."""
-    for later in [*folder.glob("checkpoint-*"), *folder.glob("completions/completions_*.parquet")]:
-        if int(re.search(r"[0-9]+", later.name)[0]) > step:
-            shutil.rmtree(later) if later.is_dir() else later.unlink()
-
-
 def test_ctrl_c_saves_a_checkpoint_on_two_ranks_and_says_how_to_go_on(
-    model: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
+    model, uninterrupted, tmp_path
+):
     folder, log = tmp_path / "run", tmp_path / "log"
     long = {"max_steps": 5000, "save_steps": 1000, "per_device_train_batch_size": 4}
     launch = "accelerate_configs/cpu_2proc.yaml"
@@ -131,16 +120,14 @@ def test_ctrl_c_saves_a_checkpoint_on_two_ranks_and_says_how_to_go_on(
 
 
 def test_lora_leaves_an_adapter_that_has_learnt_and_the_script_evaluates_as_the_run_did(
-    model: Path, tmp_path: Path
-) -> None:
+    model, tmp_path, monkeypatch, capsys
+):
     for split, numbers in (("train", range(12)), ("test", range(12, 20))):
-        rows = [
-            {"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"}
-            for i in numbers
-        ]
+        answers = {f"What is {i} plus {i}?": f"It is {2 * i}.\n#### {2 * i}" for i in numbers}
+        rows = [{"question": text, "answer": answer} for text, answer in answers.items()]
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    folder = tmp_path / "lora"
-    run(command("gsm8k", "smollm2-135m", model, folder, dataset_path=tmp_path, **LORA))
+    folder, settings = tmp_path / "lora", {**LORA, "dataset_path": tmp_path}
+    run(command("gsm8k", "smollm2-135m", model, folder, launch=None, **settings))
 
     adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder)
     ids = torch.tensor([[5, 6, 7, 8]])
@@ -149,18 +136,13 @@ def test_lora_leaves_an_adapter_that_has_learnt_and_the_script_evaluates_as_the_
         with adapted.disable_adapter():
             assert not torch.allclose(learnt, adapted(ids).logits, atol=1e-5)
 
-    options = {
-        "--model": folder,
-        "--config": "recipes/gsm8k/smollm2-135m.yaml",
-        "--dataset_path": tmp_path,
-        "--max_completion_length": 12,
-        "--num_eval_rows": 6,
-        "--per_device_eval_batch_size": 2,
-        "--dtype": "float32",
-        "--output": tmp_path / "rows.jsonl",
-    }
-    words = [str(word) for option in options.items() for word in option]
-    assert "6 test questions" in run([sys.executable, "scripts/evaluate_model.py", *words])
+    words = ["--model", folder, "--config", ROOT / "recipes/gsm8k/smollm2-135m.yaml"]
+    words += ["--dataset_path", tmp_path, "--output", tmp_path / "rows.jsonl", "--use_cpu"]
+    words += ["--num_eval_rows", 6, "--max_completion_length", 12, "--dtype", "float32"]
+    words += ["--per_device_eval_batch_size", 2]
+    monkeypatch.setattr(sys, "argv", ["evaluate_model.py", *map(str, words)])
+    evaluate_model.main()
+    assert "6 test questions" in capsys.readouterr().out
     alone, (_, within) = read_rows(tmp_path / "rows.jsonl"), read_evaluation(folder)
     for column in ("completion", "metrics"):
         assert [row[column] for row in alone] == [row[column] for row in within]

@@ -26,27 +26,16 @@ from recipes.common.utils.run_files import read_json, read_rows, read_validation
 
 SHIM = "tests/support/vllm_on_cpu.py"
 TRAINING = {
-    "use_vllm": "true",
-    "vllm_mode": "colocate",
-    "vllm_max_model_length": 512,
-    "num_train_rows": 8,
-    "max_steps": 4,
-    "save_steps": 2,
-    "bf16": "false",
-    "learning_rate": 0.01,
-    "use_cpu": "true",
-    "eval_strategy": "steps",
-    "eval_steps": 2,
-    "num_validation_rows": 6,
+    "use_vllm": "true", "vllm_mode": "colocate", "vllm_max_model_length": 512, "use_cpu": "true",
+    "num_train_rows": 8, "max_steps": 4, "save_steps": 2, "bf16": "false", "learning_rate": 0.01,
+    "eval_strategy": "steps", "eval_steps": 2, "num_validation_rows": 6,
     "reward_funcs": [SLOW_REWARD, "xml_format"],
-}
+}  # fmt: skip
 KINDS = {"full": {}, "lora": {"use_peft": "true"}}
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-}
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+}  # fmt: skip
 COLUMNS = ["prompt", "token_ids", "takes_its_time", "advantage"]
 # One call after another, whatever the model would write.
 CALL = r'<tool_call>\{"name": "calculate", "arguments": \{"expression": "[1-9] [+*] [1-9]"\}\}'
@@ -111,18 +100,15 @@ def test_vllm_generates_with_the_probabilities_and_the_weights_of_the_model(
     folder = trained(kind)
     log = read_json(folder / "trainer_state.json")["log_history"]
     name = "sampling/importance_sampling_ratio"
-    for ratios in (
-        [entry[f"{name}/{end}"] for entry in log if name + "/min" in entry]
-        for end in ("min", "max")
-    ):
+    for end in ("min", "max"):
+        ratios = [entry[f"{name}/{end}"] for entry in log if name + "/min" in entry]
         assert len(ratios) == 4 and all(0.98 < ratio < 1.02 for ratio in ratios)
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
     before, after = (read_rows(folder / f"evaluation/{name}.jsonl") for name in ("before", "after"))
     # transformers completes the held-out rows as vLLM has done, by the weights of the last step.
     words = words_for(tiny_model, folder, use_vllm="false", **KINDS[kind])
-    recipe = load_recipe(
-        ROOT / "recipes/arithmetic/quickstart.yaml", words[words.index("--config") + 2 :]
-    )
+    words = words[words.index("--config") + 2 :]
+    recipe = load_recipe(ROOT / "recipes/arithmetic/quickstart.yaml", words)
     rows = recipe.eval_rows.to_list()
     again = evaluate(idle_trainer(recipe, str(folder)), rows, recipe.module.metric)
     completions = [[row["completion"] for row in part] for part in (before, after, again)]
@@ -145,14 +131,10 @@ def test_a_killed_run_resumes_with_the_completions_of_one_that_was_not(
 @pytest.mark.vllm
 def test_tools_are_called_and_their_results_go_back_to_vllm(tiny_model, tmp_path):
     settings = {
-        "vllm_structured_outputs_regex": CALL,
-        "vllm_max_model_length": 2048,
-        "max_completion_length": 400,
-        "max_steps": 2,
-        "eval_strategy": "no",
-        "num_eval_rows": 2,
+        "vllm_structured_outputs_regex": CALL, "vllm_max_model_length": 2048, "max_steps": 2,
+        "max_completion_length": 400, "eval_strategy": "no", "num_eval_rows": 2,
         "reward_funcs": "gsm8k_correctness",
-    }
+    }  # fmt: skip
     calculator = ("calculator", "smollm2-135m")
     launch(words_for(tiny_model, tmp_path / "run", calculator, **settings))
     for row in read_rows(tmp_path / "run/evaluation/after.jsonl"):

@@ -3,15 +3,14 @@
 import importlib
 import math
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import trl
 from datasets import Dataset
-from support.launching import ROOT, run
-from support.pushed import pushed
+from support.launching import ROOT, run_on_two
 from transformers import TrainerState
 
 from recipes.common import trainer as our_trainer
@@ -20,28 +19,15 @@ from recipes.common.report.verdict import figures_of
 from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.push import figures, push, pushes, running_interval
-from recipes.common.utils.run_files import (
-    AFTER,
-    BEFORE,
-    read_evaluation,
-    read_json,
-    read_log,
-    read_validation,
-)
+from recipes.common.utils import run_files as files
 from recipes.common.watch import Watch, watch
+from rewards.text import completion_text
 
 SCRIPT = re.search(
     r"## In a script of your own.*?```python\n(.*?)```",
     (ROOT / "docs/running.md").read_text(encoding="utf-8"),
     re.DOTALL,
 )[1]
-
-
-def changed(script: str, changes: dict[str, str]) -> str:
-    for old, new in changes.items():
-        assert script.count(old) == 1, old
-        script = script.replace(old, new)
-    return script
 
 
 def tiny(model: Path, folder: Path, **changes: str) -> str:
@@ -55,44 +41,48 @@ def tiny(model: Path, folder: Path, **changes: str) -> str:
         "rows[:160]": "rows[:6]",
         "rows[160:200]": "rows[160:164]",
     }
-    return changed(changed(SCRIPT, few), changes)
+    script = SCRIPT
+    for old, new in (*few.items(), *changes.items()):
+        assert script.count(old) == 1, old
+        script = script.replace(old, new)
+    return script
 
 
-@pytest.fixture(scope="module")
-def run_script(model, tmp_path_factory, one_thread):
-    """Run the script with changes: texts of it, and what takes their place -> the run's folder."""
+def pushed(run: Path, metric: Callable, name: str, group: int = 4) -> list[float]:
+    """The push of each step by the advantages in TRL's own tables of completions.
 
-    def run(folder: Path | None = None, **changes: str) -> Path:
-        folder = folder or tmp_path_factory.mktemp("stock") / "run"
-        exec(compile(tiny(model, folder, **changes), "script", "exec"), {"__name__": "script"})
-        return folder
-
-    return run
+    `metric` is called with the text alone; `name` is one of its outcomes.
+    """
+    found = []
+    for path in files.completion_files(run):
+        table = files.read_completions(path).to_pylist()
+        outcomes = [metric(completion_text(row["completion"])) for row in table]
+        found.append(pushes(outcomes, [row["advantage"] for row in table], group)[name])
+    return found
 
 
 @pytest.mark.slow
-def test_the_script_leaves_the_record_of_a_run_also_where_it_resumes(run_script, tmp_path):
+@pytest.mark.usefixtures("one_thread")
+def test_the_script_leaves_the_record_of_a_run_also_where_it_resumes(model, tmp_path):
+    folder = tmp_path / "run"
     two_steps = {"max_steps=4": "max_steps=2, lr_scheduler_type='constant'"}
-    folder = run_script(tmp_path / "run", **two_steps)
+    exec(compile(tiny(model, folder, **two_steps), "script", "exec"), {"__name__": "script"})
     first = (folder / "evaluation/before.jsonl").read_bytes()
     resumed = {"trainer.train()": "trainer.train(resume_from_checkpoint=True)"}
-    run_script(folder, **resumed)
+    exec(compile(tiny(model, folder, **resumed), "script", "exec"), {"__name__": "script"})
     assert (folder / "evaluation/before.jsonl").read_bytes() == first
-    starts = [start["from_step"] for start in read_json(folder / "versions.json")]
+    starts = [start["from_step"] for start in files.read_json(folder / "versions.json")]
     assert starts == [0, 2]
-    before, after = read_evaluation(folder)
+    before, after = files.read_evaluation(folder)
     assert len(before) == len(after) == 6 and before[0]["metrics"].keys() >= {"strict", "lenient"}
-    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
+    assert [line["step"] for line in files.read_validation(folder)] == [0, 2, 4]
     names = ("report.html", "table.txt", "summary.json", "versions.json")
     assert [name for name in names if not (folder / name).is_file()] == []
-    summary = read_json(folder / "summary.json")
+    summary = files.read_json(folder / "summary.json")
     assert summary["steps"] == 4 and summary["verdict"]["sentence"]
-    log = read_log(folder)
+    log = files.read_log(folder)
     assert [entry["step"] for entry in log] == [1, 2, 3, 4], "each step is logged once"
     assert all({"metrics/lenient", "push/lenient", "push/format"} <= entry.keys() for entry in log)
-    (folder / "evaluation/before.jsonl").unlink()
-    with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
-        run_script(folder, **resumed)
 
 
 @pytest.mark.slow
@@ -133,13 +123,11 @@ def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
         "per_device_train_batch_size=8": "per_device_train_batch_size=4",  # half a group each
     }
     (tmp_path / "stock.py").write_text(tiny(model, folder, **changes))
-    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    two = "--config_file=accelerate_configs/cpu_2proc.yaml"
-    run([*launch, two, str(tmp_path / "stock.py")], env={"PYTHONPATH": str(ROOT)})
-    before, after = read_evaluation(folder)
-    assert len(before) == len(after) == 6 and read_json(folder / "summary.json")["steps"] == 4
-    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
-    logged = [entry["push/odd"] for entry in read_log(folder)]
+    run_on_two(tmp_path / "stock.py", env={"PYTHONPATH": str(ROOT)})
+    before, after = files.read_evaluation(folder)
+    assert len(before) == len(after) == 6 and files.read_json(folder / "summary.json")["steps"] == 4
+    assert [line["step"] for line in files.read_validation(folder)] == [0, 2, 4]
+    logged = [entry["push/odd"] for entry in files.read_log(folder)]
     in_tables = pushed(folder, lambda text: {"odd": len(text) % 2 == 1}, "odd", group=8)
     assert in_tables == pytest.approx(logged, abs=1e-5) and any(logged)
 
@@ -215,17 +203,14 @@ def test_a_metric_that_some_completions_lack_is_of_the_others_and_history_goes_o
 
 @pytest.mark.parametrize(("every", "seen"), [(3, "1001"), (0, "0000")])
 def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
-    state = TrainerState(max_steps=4, logging_steps=1)
-    trainer = SimpleNamespace(
-        args=SimpleNamespace(output_dir=str(tmp_path), num_generations=2),
-        state=state,
-        accelerator=SimpleNamespace(num_processes=1),
-    )
-    watched = Watch(
-        trainer, [], lambda row, text: {"right": text == row["answer"]}, None,
-        clock=None, metric_steps=every,
-    )  # fmt: skip
-    logged = []
+    def right(row, text):
+        return {"right": text == row["answer"]}
+
+    state, logged = TrainerState(max_steps=4, logging_steps=1), []
+    args = SimpleNamespace(output_dir=str(tmp_path), num_generations=2)
+    alone = SimpleNamespace(num_processes=1)
+    trainer = SimpleNamespace(args=args, state=state, accelerator=alone)
+    watched = Watch(trainer, [], right, None, clock=None, metric_steps=every)
     for state.global_step in range(4):
         logged.append(watched.observe([{"answer": "a"}] * 2, ["a", "b"], [1.0, -1.0]))
     assert "".join(str(int(bool(figures))) for figures in logged) == seen
@@ -243,10 +228,10 @@ def test_a_run_whose_metric_gives_nothing_has_its_rows_and_a_verdict_and_resumes
     state = TrainerState(global_step=2, is_world_process_zero=True)
     with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
         watched.on_train_begin(None, state, None)
-    for file in (BEFORE, AFTER):
+    for file in (files.BEFORE, files.AFTER):
         watched.evaluate_held_out(file)
     watched.on_train_begin(None, state, None)
-    assert read_evaluation(tmp_path) == ([row], [row])
+    assert files.read_evaluation(tmp_path) == ([row], [row])
     assert "not known" in figures_of(tmp_path, None)["verdict"]["sentence"]
 
 

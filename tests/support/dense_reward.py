@@ -1,5 +1,7 @@
 """A reward that a random model earns: without spread in its groups nothing would be learnt."""
 
+import time
+
 
 def letter_share(prompts, completions, completion_ids, log_extra, **kwargs):
     """The share of ASCII letters in a completion; logs its token ids next to it."""
@@ -11,4 +13,10 @@ def letter_share(prompts, completions, completion_ids, log_extra, **kwargs):
     return [sum(c.isascii() and c.isalpha() for c in text) / max(1, len(text)) for text in texts]
 
 
-letter_share.farmable = "any letters earn it"
+def takes_its_time(prompts, completions, **kwargs):
+    """The same, so that a test can strike between two steps."""
+    time.sleep(0.4)
+    return letter_share(prompts, completions, **kwargs)
+
+
+letter_share.farmable = takes_its_time.farmable = "any letters earn it"

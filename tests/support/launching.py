@@ -17,30 +17,19 @@ from pathlib import Path
 MARK = "STARTED_BY_TEST"
 ROOT = Path(__file__).resolve().parents[2]
 DENSE_REWARD = "tests/support/dense_reward.py:letter_share"
-SLOW_REWARD = "tests/support/slow_rewards.py:takes_its_time"  # time to strike between two steps
+SLOW_REWARD = "tests/support/dense_reward.py:takes_its_time"
+LAUNCH = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
 # What makes a shipped YAML tiny; everything else stays as shipped.
 TINY = {
-    "dtype": "float32",
-    "use_peft": "false",
-    "num_eval_rows": 6,
-    "per_device_eval_batch_size": 2,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "max_completion_length": 12,
-    "save_steps": 2,
-    "save_total_limit": 20,
-    "eval_strategy": "no",
-}
+    "dtype": "float32", "use_peft": "false", "num_eval_rows": 6, "per_device_eval_batch_size": 2,
+    "num_generations": 4, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1,
+    "max_completion_length": 12, "save_steps": 2, "save_total_limit": 20, "eval_strategy": "no",
+}  # fmt: skip
 # A run on two processes that a test interrupts between two steps.
 SLOWLY = {
-    "num_train_rows": 8,
-    "num_eval_rows": 0,
-    "per_device_train_batch_size": 4,
-    "bf16": "false",
-    "use_cpu": "true",
-    "reward_funcs": SLOW_REWARD,
-}
+    "num_train_rows": 8, "num_eval_rows": 0, "per_device_train_batch_size": 4, "bf16": "false",
+    "use_cpu": "true", "reward_funcs": SLOW_REWARD,
+}  # fmt: skip
 
 
 def command(
@@ -48,38 +37,41 @@ def command(
     config: str,
     model: Path,
     output_dir: Path,
-    launch: str = "accelerate_configs/cpu.yaml",
+    launch: str | None = "accelerate_configs/cpu.yaml",
     launcher: Sequence[str] = (),
     **overrides,
 ) -> list[str]:
     """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words.
 
-    `launcher`: more words for `accelerate launch`; what is no option there runs in front of the
-    recipe.
+    `launch`: None starts the recipe itself, where launching is not what is tested. `launcher`: more
+    words for `accelerate launch`; what is no option there runs in front of the recipe.
     """
     arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
     if "reward_funcs" in overrides:
         arguments = {"reward_gates": "{}", **arguments}  # a YAML's belong to its own rewards
-    words = [f"--config_file={launch}", *launcher, f"recipes/{recipe}/train.py"]
-    words += ["--config", f"recipes/{recipe}/{config}.yaml"]
+    if launch is None:
+        arguments["use_cpu"] = "true"  # as the launch file says
+    words = [f"recipes/{recipe}/train.py", "--config", f"recipes/{recipe}/{config}.yaml"]
     for name, value in arguments.items():
         words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
-    return [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", *words]
+    if launch is None:
+        return [sys.executable, *words]
+    return [*LAUNCH, f"--config_file={launch}", *launcher, *words]
 
 
-def run(
-    words: list[str],
-    env: dict[str, str] | None = None,
-    expect: int = 0,
-    timeout_s: float = 300,
-    warm: bool = True,
-) -> str:
+def run(words: list[str], env=None, expect: int = 0, timeout_s: float = 300, warm=True) -> str:
     """Run to the end and return what was printed; it ends well, or badly with `expect` 1."""
     words = warmed(words) if warm else words
     options = {"cwd": ROOT, "env": environment(env), "timeout": timeout_s}
     done = subprocess.run(words, capture_output=True, text=True, **options)
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
+
+
+def run_on_two(script: str | Path, *words: str | Path, **options) -> str:
+    """Run a script on two processes of the CPU; the options are those of `run`."""
+    launch = [*LAUNCH, "--config_file=accelerate_configs/cpu_2proc.yaml"]
+    return run([*launch, str(script), *map(str, words)], **options)
 
 
 def warmed(words: list[str]) -> list[str]:
@@ -113,21 +105,18 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
     """
     ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
     mark = uuid.uuid4().hex
-    options = {"cwd": ROOT, "env": environment({MARK: mark, **(env or {})}), "text": True}
+    options = {"cwd": ROOT, "env": environment({MARK: mark, **(env or {})})}
     try:
         with log.open("w") as out:
-            process = subprocess.Popen(
-                words, stdout=out, stderr=out, start_new_session=True, **options
-            )
+            options |= {"stdout": out, "stderr": out, "start_new_session": True}
+            process = subprocess.Popen(words, **options)
         process.mark = mark
         return process
     finally:
         signal.signal(signal.SIGINT, ours)
 
 
-def wait_for(
-    text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180
-) -> None:
+def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s=180) -> None:
     """Return once `text` was printed; fail where it takes too long, or its process has ended."""
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():

@@ -15,19 +15,10 @@ from datasets import Dataset
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 
 TINY = {
-    "use_cpu": True,
-    "bf16": False,
-    "report_to": "none",
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "log_completions": True,
-    "disable_tqdm": True,
-    "shuffle_dataset": False,
-    "max_completion_length": 4,
-    "max_steps": 1,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-}
+    "use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no", "logging_steps": 1,
+    "log_completions": True, "disable_tqdm": True, "shuffle_dataset": False, "max_steps": 1,
+    "max_completion_length": 4, "num_generations": 4, "per_device_train_batch_size": 8,
+}  # fmt: skip
 
 
 def give(
@@ -38,11 +29,10 @@ def give(
     """
 
     def reward(prompts, completions, log_extra, **kwargs):
+        places = range(len(completions))
         if outcomes is not None:
-            log_extra(
-                f"outcome/{name}", [outcomes[i % len(outcomes)] for i in range(len(completions))]
-            )
-        return [amounts[i % len(amounts)] for i in range(len(completions))]
+            log_extra(f"outcome/{name}", [outcomes[i % len(outcomes)] for i in places])
+        return [amounts[i % len(amounts)] for i in places]
 
     reward.__name__, reward.kind = name, kind
     return reward
@@ -59,21 +49,12 @@ def as_async(reward: Callable) -> Callable:
     return awaited
 
 
-def make_trainer(
-    model: Path,
-    folder: Path,
-    rewards: list[Callable],
-    tasks: list[str],
-    settings: dict,
-    trainer=GRPOTrainer,
-    **config,
-) -> trl.GRPOTrainer:
+def make_trainer(model, folder, rewards, tasks, settings, trainer=GRPOTrainer, **config):
     """A trainer of the tiny model on one row a task; `settings` and `config` are fields of our
     GRPOConfig.
     """
-    rows = Dataset.from_list(
-        [{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)]
-    )
+    rows = [{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)]
+    rows = Dataset.from_list(rows)
     args = GRPOConfig(output_dir=str(folder), **{**TINY, **config, **settings})
     return trainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=rows)
 
@@ -85,14 +66,12 @@ def generations(trainer: trl.GRPOTrainer) -> list[dict]:
 
 def completions(folder: Path, step: int = 1) -> dict[str, list]:
     """The columns of TRL's table of completions, None where nothing was scored."""
+
+    def known(value: object) -> object:
+        return None if isinstance(value, float) and math.isnan(value) else value
+
     table = pd.read_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
-    return {
-        name: [None if is_nan(value) else value for value in table[name]] for name in table.columns
-    }
-
-
-def is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return {name: list(map(known, table[name])) for name in table.columns}
 
 
 def advantages_of(rewards: list[float | None], group: int = 4, scale: str = "group") -> list[float]:
@@ -102,7 +81,7 @@ def advantages_of(rewards: list[float | None], group: int = 4, scale: str = "gro
         members = rewards[start : start + group]
         graded = [reward for reward in members if reward is not None]
         mean = statistics.fmean(graded) if graded else 0.0
-        divisor = 1.0 if scale == "none" else 1e-4 + _std(rewards if scale == "batch" else members)
+        divisor = 1e-4 + _std(rewards if scale == "batch" else members)
         advantages += [0.0 if reward is None else (reward - mean) / divisor for reward in members]
     return advantages
 

@@ -44,15 +44,6 @@ ENVIRONMENT = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 CORRECT = [2.0, 0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 0.0]
 
 
-def template() -> str:
-    """The recipe's chat template with the end token of the tiny model."""
-    return (
-        Path(ROOT, "recipes/calculator/chat_template.jinja")
-        .read_text()
-        .replace("<|im_end|>", "<|end|>")
-    )
-
-
 def scripted(kind: type[trl.GRPOTrainer]) -> type[trl.GRPOTrainer]:
     class Scripted(kind):
         def _generate_single_turn(self, prompt_ids, *args, **kwargs):
@@ -72,35 +63,23 @@ def _reply(text: str, seen: Counter) -> str:
     return FIRST[number][(seen[number] - 1) % 4]
 
 
+CORRECTNESS = ("gsm8k_correctness",)
+
+
 def make_trainer(
-    model,
-    folder,
-    kind=GRPOTrainer,
-    rewards=("gsm8k_correctness",),
-    rows=ROWS,
-    environment=None,
-    **settings,
+    model, folder, kind=GRPOTrainer, rewards=CORRECTNESS, rows=ROWS, environment=None, **settings
 ) -> trl.GRPOTrainer:
-    """The scripted trainer on two rows with the calculator; `settings` are fields of our
-    GRPOConfig.
-    """
+    """The scripted trainer on two rows with the calculator; `settings` are those of GRPOConfig."""
     if environment is None and "environment_factory" not in settings:
         environment = load_environment(CALCULATOR)
     args = GRPOConfig(output_dir=str(folder), **{**TINY, "max_completion_length": 400, **settings})
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
-    tokenizer.chat_template = template()
+    template = (ROOT / "recipes/calculator/chat_template.jinja").read_text()
+    tokenizer.chat_template = template.replace("<|im_end|>", "<|end|>")  # the tiny model's
     read_calls(tokenizer)
-    rewards = rewards and [
-        load_reward(reward) if isinstance(reward, str) else reward for reward in rewards
-    ]
-    return scripted(kind)(
-        model=str(model),
-        reward_funcs=rewards,
-        args=args,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        environment_factory=environment,
-    )
+    rewards = rewards and [load_reward(one) if isinstance(one, str) else one for one in rewards]
+    parts = {"processing_class": tokenizer, "environment_factory": environment}
+    return scripted(kind)(str(model), rewards, args, Dataset.from_list(rows), **parts)
 
 
 def evaluated(trainer: trl.GRPOTrainer) -> list[dict]:
@@ -112,11 +91,8 @@ def main(model: Path, folder: Path) -> None:
     trainer = make_trainer(model, folder, **settings)
     before = evaluated(trainer)
     trainer.train()
-    seen = {
-        "evaluated": before,
-        "logged": generations(trainer),
-        "ranks": trainer.accelerator.num_processes,
-    }
+    seen = {"evaluated": before, "logged": generations(trainer)}
+    seen["ranks"] = trainer.accelerator.num_processes
     (folder / f"seen_{os.environ['RANK']}.json").write_text(json.dumps(seen))
 
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from support.launching import ROOT
@@ -128,13 +127,3 @@ class Cluster:
         for name in ("slurmctld.pid", "munge.pid"):
             with contextlib.suppress(OSError):
                 os.kill(int((self.folder / name).read_text()), signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def started_cluster(folder: Path) -> Iterator[Cluster]:
-    cluster = Cluster(folder)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()

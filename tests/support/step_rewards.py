@@ -1,8 +1,6 @@
-"""Step rewards for tests: by the place of a completion in the batch, or by its text."""
+"""Step rewards for tests, by the place of a completion in the batch."""
 
 from collections.abc import Callable
-
-from rewards.text import completion_text
 
 
 def give_steps(name: str, steps: list) -> Callable:
@@ -13,15 +11,3 @@ def give_steps(name: str, steps: list) -> Callable:
 
     reward.__name__, reward.kind = name, "step"
     return reward
-
-
-def every_third(prompts, completions, **kwargs):
-    """A step ends with every third character, and is scored by that character."""
-    texts = [completion_text(completion) for completion in completions]
-    return [
-        [(end, ord(text[end - 1]) % 7 - 3.0) for end in range(3, len(text) + 1, 3)]
-        for text in texts
-    ]
-
-
-every_third.kind, every_third.farmable = "step", "any text"

@@ -30,28 +30,17 @@ def build_tiny_model(folder: Path, seed: int = 0, head_dim: int = 8) -> Path:
     tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=head_dim,
-        max_position_embeddings=4096,
+        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=head_dim, pad_token_id=0,
+        eos_token_id=1, bos_token_id=None, max_position_embeddings=4096,
         initializer_range=0.6,  # large, so that what it writes depends on the prompt
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=None,
-    )
+    )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 
 
 def assert_same_weights(one: Path, other: Path) -> None:
-    """Bit for bit: two files, or the model.safetensors of two folders."""
-    mine, theirs = (
-        load_file(path / "model.safetensors" if path.is_dir() else path) for path in (one, other)
-    )
-    assert mine.keys() == theirs.keys() and all(
-        torch.equal(mine[name], theirs[name]) for name in mine
-    )
+    """Bit for bit, in two folders."""
+    mine, theirs = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)

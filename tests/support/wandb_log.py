@@ -9,9 +9,8 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 BLOCK = 32768
 FILE_HEADER = 7  # ":W&B", a magic number, a version
-# crc32, length, and whether the chunk is a whole record, its first, middle or last
+# crc32, length, and whether the chunk is a whole record (1), its first, middle or last (4)
 CHUNK_HEADER = struct.Struct("<IHB")
-WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -28,7 +27,7 @@ def read_records(path: Path) -> Iterator[Record]:
             return
         pending += data[position : position + length]
         position += length
-        if kind in (WHOLE, LAST):
+        if kind in (1, 4):
             yield Record.FromString(pending)
             pending = b""
 
