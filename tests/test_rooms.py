@@ -69,7 +69,7 @@ BUDGET = {
     "rewards/latex": 1350,
     "rewards/sandbox": 2700,
     "scripts": 950,
-    "tests": 14350,
+    "tests": 13900,
 }
 
 
