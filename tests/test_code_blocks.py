@@ -1,12 +1,12 @@
 """Programs are found in a completion however the model sets its fences, and no text takes long."""
 
+import sys
 import textwrap
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.counting import calls_of
 
 from rewards.code_blocks import (
     Block,
@@ -51,6 +51,7 @@ def test_a_text_without_a_block_is_a_program_only_by_choice(text):
 @pytest.mark.parametrize(
     ("text", "code"),
     [
+        (" x = 1", "x = 1"),
         (" import math\ndef f():\n    return 1", "import math\ndef f():\n    return 1"),
         (" def f():\n     return 1\n", "def f():\n    return 1\n"),  # all of it is one to the right
         ("\n  # two\nx = 2", "\n# two\nx = 2"),
@@ -85,7 +86,6 @@ def test_joined_sources_are_one_program_whose_future_imports_come_first(sources)
 
 F, G = "```python\ndef f(x): return 1\n```\n", "```python\ng = f\n```\n"
 USED = "from answer import f\nprint(f(1))\n"
-ALIKE = "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```"
 USE = f"Example usage:\n```python\n{USED}```\n"
 
 
@@ -101,7 +101,11 @@ USE = f"Example usage:\n```python\n{USED}```\n"
         (F.replace("\n```", "\ng = f\n```") + G, ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
         (F.replace("def f(x): return 1", "f: object = abs") + USE, ("f",), "f: object = abs\n"),
-        (F + ALIKE, ("f",), "def f(x): return 1\n"),
+        (
+            F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```",
+            ("f",),
+            "def f(x): return 1\n",
+        ),
         (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
     ],
 )
@@ -165,7 +169,11 @@ FENCED = {  # text: its one program
 # A fence opens behind prose, and prose about fences opens none.
 for prose in ("Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>"):
     FENCED[f"{prose}```python\nx = 1\n```"] = "x = 1\n"
-for prose in ("Put it in ``` fences:", "Put it between ``` and ``` so:"):
+for prose in (
+    "Put it in ``` fences:",
+    "Put it between ``` and ``` so:",
+    "Open it by ``` as asked.",
+):
     FENCED[f"{prose}\n{ONE}"] = "x = 1\n"
 # It closes behind code or before a tag, and not within a line of code.
 ENDS = ["```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus."]
@@ -179,6 +187,9 @@ for by in ("", "  ", "    "):
     FENCED[f"So:\n{by}```python\n{shown}{by}```\nThus."] = DOCUMENTED
 # Common indentation is removed and the rest kept.
 for text in (
+    "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
+    "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
+    "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
     "1. so: ```python\n    if x:\n        y = 1\n    ```",
     "   ```python\nif x:\n    y = 1\n   ```",
     "    ```python\nif x:\n    y = 1\n```",
@@ -239,6 +250,9 @@ HOSTILE = {
     "backticks": lambda n: "`" * n,
     "spaces before a fence": lambda n: " " * n + "```",
     "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
+    "spaces on the first line, many fences": lambda n: (
+        "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18)
+    ),
     "ever deeper lines": lambda n: (
         "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5)))
     ),
@@ -249,9 +263,27 @@ HOSTILE = {
 }
 
 
+def steps(call) -> int:
+    """How many lines of Python a call runs."""
+    count = 0
+
+    def trace(*_):
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_takes_steps_in_proportion_to_its_length(make):
     short, long = (
-        calls_of(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
+        steps(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
     )
     assert long < 15 * short

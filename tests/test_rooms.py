@@ -69,7 +69,7 @@ BUDGET = {
     "rewards/latex": 1350,
     "rewards/sandbox": 2700,
     "scripts": 950,
-    "tests": 13900,
+    "tests": 14050,
 }
 
 

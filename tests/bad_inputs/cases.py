@@ -11,14 +11,19 @@ NAN, INF = float("nan"), float("inf")
 # fmt: off
 # Settings of another type, or out of range: what pydantic says -> setting -> values.
 VALUES = {
-    "valid integer": {"max_steps": ["many", None], "seed": [True]},
+    "valid integer": {"max_steps": ["many", 1.5, None], "seed": [True]},
     "valid number": {"reward_weights": [["a"]], "temperature": [True]},  # its default equals true
+    "valid boolean": {"bf16": [2]},
+    "valid list": {"reward_funcs": [{"xml_format": 1.0}]},
+    "valid string": {"reward_funcs": [[1, 2]], "output_dir": [["runs"]]},
     "valid dictionary": {"reward_kwargs": [["per_tag"]], "generation_kwargs": ["fast"]},
     "finite number": {"temperature": [NAN], "reward_weights": [[1.0, INF]]},
     "greater than 0": {"temperature": [0.0]},
+    "less than 1": {"epsilon": [1.0]},
     "less than or equal to 10": {"learning_rate": [1e30], "reward_timeout_s": [1e300]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
+    "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
     "'no', 'steps' or 'epoch'": {"eval_strategy": [True, "step"], "logging_strategy": [True]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
     "give a question and its completion": {"example": [["question"]]},
@@ -26,14 +31,13 @@ VALUES = {
 }
 CALCULATOR = "recipes.calculator.calculator"
 CURVE = {"eval_strategy": "steps", "num_validation_rows": 1, "eval_steps": 2, "save_steps": 2}
-CHOOSING = {"metric_for_best_model": "validation/strict"}
-BEST = {**CURVE, **CHOOSING, "load_best_model_at_end": True}
 SETTINGS = [
     # Keys and paths
     ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
     ({5: 4}, "unknown argument 5"),
     ({"max_prompt_length": 5}, "TRL has it no more: it trains on prompts of any length"),
     ({"output_dir": "$NO_SUCH_FOLDER/run"}, "NO_SUCH_FOLDER is not set"),
+    ({"output_dir": ""}, "output_dir: '' is the working folder, or holds it"),
     ({"output_dir": "../", "fresh": True}, "output_dir: '../' is the working folder, or holds it"),
     ({"output_dir": "run.yaml/run"}, "run.yaml is not a folder"),
     ({"output_dir": "data", "fresh": True}, "--fresh would move", "data (dataset_path) with all"),
@@ -48,8 +52,11 @@ SETTINGS = [
     ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
     ({"reward_weights": [1.0, -1.0]}, "reward_weights gives gsm8k_correctness (verifier) -1"),
     ({"reward_funcs": ["xml_format"], "reward_weights": [-1.0]}, "train away from what it pays"),
-    ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}}, "lenient is 'no'; it must be"),
+    ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}},
+     "lenient is 'no'; it must be true or false"),
+    ({"reward_kwargs": {"xml_format": {"per_tag": "much"}}}, "'much'; it must be a number"),
     ({"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out"),
+    ({"reward_gates": {"xml_format": "xml_format"}}, "what it gates is another reward"),
     ({"reward_gates": {"xml_format": "gsm8k_correctness"},
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
     # What a library says of its own settings
@@ -58,9 +65,11 @@ SETTINGS = [
     ({"load_in_4bit": True}, "what the settings need: ImportError", "bitsandbytes"),
     # What transformers would do in silence
     ({"generation_kwargs": {"topp": 1}}, "generation_kwargs: ", "has no topp"),
+    ({"generation_kwargs": {"temperature": "hot"}}, "strictly positive float"),
     ({"generation_kwargs": {"typical_p": 7}}, "typical_p is 7; it must be from 0 to 1"),
     ({"generation_kwargs": {"max_time": -1}}, "max_time cannot be set here"),
     ({"generation_kwargs": {"return_dict_in_generate": True}}, "GenerateDecoderOnlyOutput: no tok"),
+    ({"generation_kwargs": {"eos_token_id": [2]}}, "eos_token_id cannot be set here"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
     ({"chat_template_kwargs": {"add_generation_prompt": False}}, "TRL sets add_generation_prompt"),
     ({"drop_finished": True}, "drop_finished needs share_prompts: true"),
@@ -77,16 +86,23 @@ SETTINGS = [
      "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not"),
     ({"save_steps": 0}, "save_steps is 0: set it to at least 1"),
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
+    ({"per_device_train_batch_size": 16}, "fewer than the 8 prompts of one generation"),
     # The curve
     ({**CURVE, "num_validation_rows": 0}, "num_validation_rows is 0: there would be nothing to"),
-    ({**BEST, "greater_is_better": False}, "greater_is_better is false"),
-    ({**BEST, "metric_for_best_model": None}, "metric_for_best_model is None"),
-    ({**BEST, "save_steps": 4}, "load_best_model_at_end: with save_steps 4 and eval_steps 2"),
-    ({**CURVE, **CHOOSING, "save_total_limit": 1}, "save_total_limit is 1"),
-    ({**CHOOSING, "early_stopping_patience": 2}, "early_stopping_patience needs evaluations"),
-    ({**CHOOSING, "save_strategy": "best"}, "save_strategy is best"),
+    ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
+      "greater_is_better": False}, "greater_is_better is false"),
+    ({**CURVE, "load_best_model_at_end": True}, "metric_for_best_model is None"),
+    ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
+      "save_steps": 4}, "load_best_model_at_end: with save_steps 4 and eval_steps 2"),
+    ({**CURVE, "metric_for_best_model": "validation/strict", "save_total_limit": 1},
+     "save_total_limit is 1"),
+    ({"early_stopping_patience": 2, "metric_for_best_model": "validation/strict"},
+     "early_stopping_patience needs evaluations"),
+    ({"save_strategy": "best", "metric_for_best_model": "validation/strict"},
+     "save_strategy is best"),
     # Tools
     ({"tools": [f"{CALCULATOR}:valu_of"]}, "Did you mean 'value_of'?"),
+    ({"environment_factory": f"{CALCULATOR}:Calculater"}, "Did you mean 'Calculator'?"),
     ({"environment_factory": f"{CALCULATOR}:Calculator"}, "writes no tool calls"),
 ]
 # Engine and settings with which tools would wait for ever on two processes.
@@ -95,12 +111,19 @@ TOOLS_ON_TWO = [
     ("FSDP2", {}),
     ("DDP", {"use_vllm": True, "vllm_tensor_parallel_size": 2}),
 ]
+# Each list holds the one before nine times: 9^9 values in 400 bytes.
+LAUGHS = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
 YAML = [
+    ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
+    ("a: [", "cannot read run.yaml"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: it has the alias *a; write"),
     ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
+    (LAUGHS, "cannot read run.yaml: it has the alias *a0; write"),
     ("env: {HF_HOME: null}\n", "env: HF_HOME is None; give a text or a number."),
     ("env: {A=B: 1}\n", "env: 'A=B' is no name of a variable"),
     ("max_steps: 0100\n", "cannot read run.yaml: 0100 (line 1) is not a decimal", "reads it as 64"),
@@ -111,9 +134,11 @@ WORDS = [
     (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
     (["--reward-funcs", "a", "--reward_funcs", "b"], "--reward_funcs is given twice"),
     (["--max_steps"], "max_steps: expected one argument"),
-    (["--max_step=5"], "'--max_step=5' in the command line; did you mean 'max_steps'?"),
+    (["--max_step", "5"], "did you mean 'max_steps'?"),  # no abbreviation is guessed
+    (["--zzz=1"], "unknown argument '--zzz=1' in the command line"),
     (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
     (["--num_train_rows", "9" * 5000], "num_train_rows is '999"),  # Python reads 4,300 digits
+    (["--per_device_train_batch_size", "9" * 20], "less than or equal to 1000000"),
 ]
 ENV = [
     ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two' in the environment, and no number"),
@@ -129,10 +154,14 @@ TRAIN = [
     ("", "data holds no rows; it needs one question and one answer a row"),
     (ROW + '{"question": "2 +', "train.jsonl, line 2:", "Unterminated string"),
     ("[1, 2]\n", "train.jsonl, item 1", "must be a JSON object with question, answer"),
+    ('{"prompt": "a", "gold": "b"}\n', "question, answer missing", "wanted: question, answer"),
     (ROW + '{"question": null, "answer": "#### 3"}\n', "line 2: question is null"),
+    ('{"question": "a", "question": "b", "answer": "#### 2"}\n', "'question' stands twice"),
+    ('{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text"),
     ('{"question": "1+1", "answer": "#### "}\n', "answer has no final answer behind ####"),
     ("".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
      "train.jsonl, line 5: 'e' is not a number", "... and 4 other problems"),
+    ('{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"), "it is not UTF-8"),
     ("".join(f'{{"question": "{q}", "answer": "#### {i}"}}\n' for i, q in enumerate("abac", 1)),
      "training rows: 1 give another answer to the question of an earlier row",
      "(the first: 'a': '1' and '3')"),
@@ -148,15 +177,20 @@ TEST = [
 ]
 ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
 ALL = "".join(ROWS)
-LAST = '{{"question": "1 + 1 =", "answer": {}}}\n'
 # The file of recipes/math: (its name, its content, more settings), words.
 FILES = [
     (("a.jsonl", '{"problem": "1 + 1 =", "solution": "2"}\n' * 20, {}),
      "line 1 (and 19 more): question, answer missing",
      "name the key that holds it, or the path to it", "by --question_column and"),
+    (("a.jsonl", '{"problem": "1 + 1 =", "answer": "2"}\n',
+      {"question_column": "problem", "answer_column": "gold"}), "line 1: gold missing"),
+    (("a.csv", "question,answer\n1 + 1 =,2\n2 + 2 =,\n", {}), 'a.csv, row 2: answer is ""'),
     (("a.csv", "question,answer,answer\n1 + 1 =,2,3\n", {}),
      "the first line names answer twice: keep one of each"),
-    (("a.jsonl", ALL + LAST.format("9" * 400), {}), "line 41: it cannot be read (OverflowError: "),
+    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": ' + "9" * 400 + "}\n", {}),
+     "a.jsonl, line 41: it cannot be read (OverflowError: "),
+    (("a.jsonl", '{"messages": [{"role": ["user"], "content": "1 + 1 ="}]}\n' * 9, {}),
+     "a.jsonl, line 1 (and 8 more): it cannot be read (TypeError: "),
     (("a.csv", "question;answer\nWhat does it cost?;1.100\n", {}), "a.csv cannot be read: line 2",
      "three digits behind a point, which may mark thousands"),
     (("a.csv", "question,answer\nWhen?,2024-01-05\n", {}), "a.csv, row 1: '2024-01-05' cannot be",
@@ -169,15 +203,29 @@ FILES = [
     (("a.txt", "1 + 1 = 2\n", {}), "a.txt is not a .jsonl, .json, .csv, .tsv, .parquet file"),
     (("a.jsonl", ALL, {"dataset_path": "data/mien.jsonl"}), "there is no file or folder data/mien"),
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
-    (("a.jsonl", LAST.format('"Paris"'), {"reference": "<answer>{answer}</answer>"}),
-     "'Paris' is not a number; ask for it in a box", "use boxed_math"),
-    (("a.jsonl", ALL + LAST.format('"N/A"'), {}), "line 41: the answer is 'N/A', which stands for"),
-    (("a.jsonl", ALL + LAST.format('"2<|im_end|>3"'), {}), "is not right in its own reference com"),
+    (("a.jsonl", ALL + '{"question": "The capital of France?", "answer": "Paris"}\n',
+      {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}),
+     "line 41: 'Paris' is not a number; ask for it in a box", "use boxed_math"),
+    (("a.jsonl", '{"question": "Why?", "answer": '
+      '"The sum of two odd numbers can never be an odd number again"}', {}),
+     "cannot be compared with an answer"),
+    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "N/A"}\n', {}),
+     "line 41: the answer is 'N/A', which stands for none"),
+    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "2<|im_end|>3"}\n', {}),
+     "line 41: '2<|im_end|>3' is not right in its own reference completion"),
+    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "He has 2 pens and 3 cups."}\n', {}),
+     "line 41: 'He has 2 pens and 3 cups.' states no single answer"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
+    (("a.jsonl", ALL, {"reward_funcs": ["gsm8k_correctness"]}),
+     "reward 'gsm8k_correctness': scores 0.0 instead of 2.0 for the reference answer"),
 ]
 MINE = "def mine(completions, **kwargs):\n    "
 REWARDS = [
+    (MINE + "return [float('nan')] * len(completions)", "nan, which is not finite"),
+    (MINE + "return [1e39] * len(completions)", "1e+39, which is not finite in float32"),
+    (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine': fails", "rewards for"),
     (MINE + "return [None] * len(completions)", "'mine' scores no row"),
+    (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
     ("def mine(completions, answer, **kwargs):\n"  # it takes a list of messages for a text
      "    return [float(gold in each) for each, gold in zip(completions, answer)]",
      "reward 'mine' gives 0 to ", "A completion of chat messages is a list"),
@@ -186,6 +234,10 @@ REWARDS = [
      "reward 'mine': fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "try:\n        while True: pass\n    except Exception: pass",
      "reward 'mine': fails on the reference answers: TimeoutError: no answer after 1 s"),
+    ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine': fails", ": E"),
+    (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
+     "mine.kind, mine.full = 'verifier', 'much'", "has full 'much'; allowed: a number"),
+    ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
     ("raise SystemExit", "cannot import", "SystemExit"),
     ("class mine:\n    def __init__(self): raise GeneratorExit", "mine': GeneratorExit"),
     (MINE + "return []\n\n\ndef ready(*args):\n    raise SystemExit\n\n\n"
@@ -194,16 +246,20 @@ REWARDS = [
     ("mine = 5", "is 5, which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
     ("def mine(completions):\n    return [0.0]", "TRL needs"),
+    (MINE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
 ]
 FIND = 'def find(text{}) -> str:\n    """Find it.\n\n    Args:\n        text: what\n    """\n\n\n'
 RESET = "class Game:\n    def reset(self, **row):\n        "
 # The code of data/mine.py, with the tool `find` or the environment `Game`.
 TOOLS = [
     (FIND.format(""), "tool 'find': Argument text is missing a type hint", "A tool needs type"),
+    ("def find(text: str) -> str:\n    return text\n", "tool 'find': ", "it has no docstring!"),
     (FIND.format(": str") + RESET + "pass\n\n    find = find\n",
      "tool 'find': 2 have this name: rename all but one"),
+    ("class Game:\n    pass\n", "reset(**row) fails on the first row: AttributeError: 'Game' obj"),
     ("class Game:\n    def reset(self, answer): pass\n",
      "reset(**row) fails on the first row: TypeError", "It gets all columns: prompt, "),
+    (RESET + "raise KeyError('level')\n", "KeyError: 'level' (mine.py, line 3)"),
     (RESET + "raise SystemExit\n", "reset(**row) fails on the first row: SystemExit"),
 ]
 NO_SYSTEM = (
@@ -211,12 +267,16 @@ NO_SYSTEM = (
 )
 MODELS = [
     # Its files
+    ("no config.json", "model_type"),
+    ({"config": {"model_type": "lama"}}, "does not recognize this architecture"),
     ({"config": {"architectures": None}}, "names no architectures"),
     ("no model.safetensors", "no file named model.safetensors, or pytorch_model.bin"),
     # Weights that would start at random
+    ("without a layer", "its weights lack model.layers.1.", "9 would start at random"),
     ("names of a wrapper", "its weights lack lm_head.weight", "module.", "would start at random"),
     ({"config": {"intermediate_size": 48}}, "mlp.", "has the shape"),
     # What it would read
+    ("no chat_template.jinja", "chat_template is not set"),
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},
      "its chat template leaves out the question of row 0", "'0 + 1 ='"),
     ({"chat_template.jinja": NO_SYSTEM}, "no system role", 'leave that out by system_prompt: ""'),

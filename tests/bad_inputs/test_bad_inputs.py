@@ -23,11 +23,17 @@ from recipes.common.trainer import GRPOConfig
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
-    "dataset_path": "data", "reward_funcs": ["xml_format", "gsm8k_correctness"],
-    "num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 4,
-    "max_completion_length": 256, "output_dir": "run", "use_cpu": True, "bf16": False,
+    "dataset_path": "data",
+    "reward_funcs": ["xml_format", "gsm8k_correctness"],
+    "num_generations": 2,
+    "per_device_train_batch_size": 4,
+    "max_steps": 4,
+    "max_completion_length": 256,
+    "output_dir": "run",
+    "use_cpu": True,
+    "bf16": False,
     "report_to": "none",
-}  # fmt: skip
+}
 LINE = '{{"question": "{0} + 1 =", "answer": "so #### {1}"}}\n'
 FILES = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
 recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "train.py"))
@@ -113,6 +119,7 @@ def test_yaml(given, words, refusal):
         ({"reward_funcs": {"xml_format": 1.0}}, 1),
         ({"reward_funcs": None, "dataset_path": ["data"], "model_name_or_path": 5}, 3),
         ({"reward_kwargs": "{'a': 1"}, 1),
+        ({"reward_gates": {"xml_format": 5}}, 1),
     ],
 )
 def test_what_is_refused_is_not_reported_in_other_words_as_well(settings, problems, refusal):
@@ -186,7 +193,15 @@ def test_tools(given, words, refusal):
     assert_refused(refusal(settings=settings), words)
 
 
+# What a name stands for in the table: a change of each weight, by its name and value, or none.
+WEIGHTS = {
+    "without a layer": lambda name, w: None if ".layers.1." in name else (name, w),
+    "names of a wrapper": lambda name, w: (f"module.{name}", w),  # DataParallel's
+}
+
+
 def change_model(folder: Path, change: str | dict) -> None:
+    weights = folder / "model.safetensors"
     if isinstance(change, dict):
         for name, content in change.items():
             if isinstance(content, dict):  # values of a JSON file; None takes one out
@@ -195,10 +210,9 @@ def change_model(folder: Path, change: str | dict) -> None:
                 content = json.dumps({k: v for k, v in values.items() if v is not None})
                 name = file.name
             (folder / name).write_text(content)
-    elif change == "names of a wrapper":  # DataParallel's
-        weights = folder / "model.safetensors"
-        named = {f"module.{name}": weight for name, weight in load_file(weights).items()}
-        save_file(named, weights, metadata={"format": "pt"})
+    elif change in WEIGHTS:
+        changed = [WEIGHTS[change](*item) for item in load_file(weights).items()]
+        save_file(dict(filter(None, changed)), weights, metadata={"format": "pt"})
     else:
         (folder / change.removeprefix("no ")).unlink()
 
