@@ -253,11 +253,16 @@ def test_the_gradient_of_a_token_follows_its_own_advantage(build, loss_type):
 
 
 @pytest.mark.parametrize(
-    ("setting", "name"), [("loss_type", "sapo"), ("importance_sampling_level", "sequence")]
+    ("setting", "value", "words"),
+    [
+        ("loss_type", "sapo", "given: sapo"),
+        ("importance_sampling_level", "sequence", "given: sequence"),
+        ("off_policy_mask_threshold", 0.5, "keeps or drops a whole completion"),
+    ],
 )
-def test_a_loss_without_advantages_of_tokens_is_refused(build, setting, name):
-    with pytest.raises(ValueError, match=rf"step rewards need .*given: {name}"):
-        build(give_steps("step", STEPS), **{setting: name})
+def test_a_loss_without_advantages_of_tokens_is_refused(build, setting, value, words):
+    with pytest.raises(ValueError, match=rf"step rewards .*{words}"):
+        build(give_steps("step", STEPS), **{setting: value})
 
 
 # Names and refusals

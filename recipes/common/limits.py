@@ -8,10 +8,12 @@ import dataclasses
 import os
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import torch
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from pydantic import Field, TypeAdapter, ValidationError
 
 from recipes.common.training.engine import asked_engine, world_size
@@ -167,6 +169,11 @@ def check_combinations(values: dict[str, Any]) -> list[str]:
                 f"{name} holds a token, a key or a password ({hide_secrets(text)}), and others see "
                 "this name: take the secret out, and make a new one where the name was used before."
             )
+    if values["push_to_hub"]:
+        try:
+            validate_repo_id(values["hub_model_id"] or Path(values["output_dir"]).absolute().name)
+        except HFValidationError as error:
+            problems.append(f"hub_model_id, or the name of output_dir: {error}")
     return problems
 
 

@@ -41,6 +41,8 @@ SETTINGS = [
     ({"output_dir": "../", "fresh": True}, "output_dir: '../' is the working folder, or holds it"),
     ({"output_dir": "run.yaml/run"}, "run.yaml is not a folder"),
     ({"output_dir": "data", "fresh": True}, "--fresh would move", "data (dataset_path) with all"),
+    ({"push_to_hub": True, "hub_model_id": "me/my model"}, "hub_model_id, or ", "'me/my model'"),
+    ({"push_to_hub": True, "output_dir": "my runs"}, "hub_model_id, or ", "'my runs'"),
     ({"run_name": "of hf_abcdefghijklmnop"}, "run_name holds a token", "take the secret out"),
     ({"dataset_config": "mian"}, "dataset_config is 'mian', and there is no folder data/mian"),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
@@ -145,6 +147,7 @@ ENV = [
     ({"LOCAL_WORLD_SIZE": "two"}, "LOCAL_WORLD_SIZE is 'two' in the environment, and no number"),
     ({"WANDB_NOTES": "sent Bearer abcdefgh"}, "WANDB_NOTES holds a token"),
     ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 in the environment", "no launcher set RANK, LOC"),
+    ({"ACCELERATE_USE_DEEPSPEED": "true"}, "ACCELERATE_USE_DEEPSPEED is true in the environment"),
     ({"ACCELERATE_MIXED_PRECISION": "fp32"}, "mixed_precision is 'fp32'", "fp16"),
     ({"LOCAL_RANK": "3"}, "LOCAL_RANK is 3 in the environment", "no launcher set WORLD_SIZE"),
 ]

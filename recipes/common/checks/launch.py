@@ -7,10 +7,12 @@ from pathlib import Path
 
 import psutil
 import yaml
-from accelerate.utils import PrecisionType
+from accelerate.utils import PrecisionType, parse_flag_from_env
 
 from recipes.common.training.engine import world_size
 from recipes.common.utils.screen import OF_A_LAUNCHER
+
+ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")  # whose processes find each other
 
 
 def check_launch() -> None:
@@ -19,11 +21,13 @@ def check_launch() -> None:
     The launch file is named on the command line of the launcher, which started this process.
     """
     lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
-    if world_size() > 1 and lacking:
+    left = "WORLD_SIZE" if world_size() > 1 else None
+    left = next(filter(parse_flag_from_env, ENGINES), left)
+    if left and lacking:
         raise ValueError(
-            f"WORLD_SIZE is {world_size()} in the environment, but no launcher set "
+            f"{left} is {os.environ[left]} in the environment, but no launcher set "
             f"{', '.join(lacking)}: the run would wait for processes that nobody started. Use "
-            "accelerate launch, or unset WORLD_SIZE."
+            f"accelerate launch, or unset {left}."
         )
     if os.environ.get("LOCAL_RANK", "-1") != "-1" and "WORLD_SIZE" not in os.environ:
         raise ValueError(
