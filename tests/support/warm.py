@@ -40,6 +40,10 @@ def serve(path: str) -> None:
     """Fork for each that asks, until the process that started this one is gone."""
     for name in IMPORTED:
         importlib.import_module(name)
+    # Each trainer imports DeepSpeed, whatever its engine. It looks for accelerators as it is
+    # imported, and a process that has found one could not fork.
+    if sys.modules["torch"].version.cuda is None:
+        importlib.import_module("deepspeed.launcher.runner")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as link:
         link.bind(f"{path}.new")
