@@ -207,10 +207,10 @@ TAGS = "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"
 )
 def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(settings, reference, system):
     recipe = import_recipe(ROOT / "recipes/math/local_file.yaml")
-    args = recipe.RecipeArguments(example=["1 + 1 =", "2"], **settings)
+    args = recipe.RecipeArguments(example=["1 + 1 =", "2", "2 + 2 =", "4"], **settings)
     row = recipe.to_row({"question": "3 * 4 =", "answer": "3 * 4 = 12 #### 12"}, args)
     roles = [message["role"] for message in row["prompt"]]
-    assert roles == ["system", "user", "assistant", "user"]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     assert row["prompt"][0]["content"].endswith(system)
     assert (row["answer"], recipe.reference_completion(row)) == ("12", reference)
     assert recipe.metric(row, reference) == {"strict": True, "lenient": True, "format": True}

@@ -94,8 +94,8 @@ def shares_a_turn(s: SimpleNamespace) -> bool:
 COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.max_steps == 0,
      "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
-    (lambda s: len(s.example) not in (0, 2),
-     "example is {example}; give a question and its completion, or none."),
+    (lambda s: len(s.example) % 2,
+     "example is {example}; give a question and its completion, further pairs, or none."),
     (lambda s: s.reward_weights and not any(s.reward_weights),
      "reward_weights is {reward_weights}; one must not be 0."),
     (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),

@@ -54,7 +54,7 @@ class RecipeArguments:
     preset: list[str] | None = setting(None, "A paper's settings: names of recipes/presets/.")
     dataset_name: str | None = setting(None, "Hub id, or the recipe's own data set name.")
     dataset_path: str | None = setting(None, "Rows: a folder with train and test files, or a file.")
-    example: list[str] = setting([], "Shown before each question: a question, its completion.")
+    example: list[str] = setting([], "Shown before each question: pairs of question, completion.")
     only_rows: str | None = setting(None, "Train on these rows, as probe.py --keep writes them.")
     num_train_rows: int | None = setting(None, "Use so many training rows; default all.")
     num_eval_rows: int = setting(128, "Test questions, asked before and after; 0 for none.")

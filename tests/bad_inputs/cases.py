@@ -26,7 +26,7 @@ VALUES = {
     "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
     "'no', 'steps' or 'epoch'": {"eval_strategy": [True, "step"], "logging_strategy": [True]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
-    "give a question and its completion": {"example": [["question"]]},
+    "give a question and its completion": {"example": [["question"], ["a", "b", "c"]]},
     "the rows do not have it, or": {"reward_columns": [{"solution": "gold"}, {"answer": "task"}]},
 }
 CALCULATOR = "recipes.calculator.calculator"

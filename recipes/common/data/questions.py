@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,9 @@ class QuestionArguments(RecipeArguments):
 
 
 def worked_example(example: list[str]) -> list[dict[str, str]]:
-    """The two messages of a worked example [question, completion]; empty for an empty list."""
-    pairs = zip(("user", "assistant"), example, strict=False)
-    return [{"role": role, "content": text} for role, text in pairs]
+    """The messages of worked examples [question, completion, question, ...]; empty for none."""
+    turns = zip(cycle(("user", "assistant")), example, strict=False)
+    return [{"role": role, "content": text} for role, text in turns]
 
 
 def gold_of(answer: str) -> str:
