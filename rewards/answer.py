@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.latex.number import HEDGES, SCALE, number_of
+from rewards.latex.number import CONDITIONS, CURRENCIES, HEDGES, SCALE, number_of
 from rewards.latex.parse import NUMBER_WORDS, tidy
 from rewards.text import (
     Place,
@@ -52,21 +52,26 @@ _NUMBER = re.compile(
     # No digit of any script follows.
     r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9])"
     # A suffix may follow ("5th", "5:00 pm", "5 million", "5cm^2"), but not a factor ("5 pi").
-    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[ap]m\b)?"
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[AaPp]\.?[Mm]\b)?"
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9])"
     r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
-# An operation after a number: "9 * 2", "18 less two", "18 and a third".
+_COUNT = "|".join(NUMBER_WORDS)
+_PART = r"(?:hal(?:f|ves)|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten)ths?)"
+# An operation after a number: "9 * 2", "18 less two", "18 and a third", "18 degrees below zero".
 _OPERATION = re.compile(
-    r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:half|third|quarter)\b"
-    r"|(?:raised to|to the power)\b"
+    rf"[\s*)}}]{{0,4}}(?:[A-Za-z]+\s){{0,2}}\s?(?:and (?:an?|{_COUNT}) {_PART}\b"
+    r"|(?:raised to|to the power|below zero|in base|doubled|tripled|halved)\b"
+    r"|(?:%|percent) of \$?[0-9]|[∗∕⋅∙✕✖＋]\s?[0-9]"
     r"|(?:[-+/^*x]|plus|minus|less|(?:less|more|fewer) than|times|point|mod|divided by"
     r"|multiplied by)"
-    rf"(?=[\s(]*(?:[0-9.]|\\|(?:{'|'.join(NUMBER_WORDS)})\b)))"
+    rf"(?=[\s(]*(?:[0-9.]|\\|(?:{_COUNT})\b)))"
 )
-# An operation before a number: "twice 18".
+# An operation or a bound before a number: "twice 18", "under 18".
 _SCALED = re.compile(
-    r"\b(?:twice|thrice|double|triple|half|(?:half|third|quarter|root) of)\s\Z", re.IGNORECASE
+    rf"\b(?:twice|thrice|double|triple|half|(?:{_COUNT}) times|close to|under|below|above"
+    rf"|(?:{_PART}|root|square|cube|multiples?|powers?|percent) of)\s\Z",
+    re.IGNORECASE,
 )
 _VAGUE = re.compile(r"\s?(?:[A-Za-z]+\s){0,2}or (?:more|less|fewer|so)\b")  # "18 or more"
 # What stands between the numbers of a list: "17 or 18", "17 boys and 18".
@@ -111,13 +116,16 @@ def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
 # --- A sentence
 
 _BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(])")  # but `2**3` is a power
-_WRAPPING = re.compile(r"\\(?:text|boxed|fbox)\s?\{([^{}]*)\}|\\[()\[\]$%]")
-_CURRENCY = str.maketrans("", "", "$£€")
+_WRAPPING = re.compile(
+    r"\\(?:text|boxed|fbox)\s?\{([^{}]*)\}|\\[()\[\]$%]"
+    r"|\\(?:begin|end)\{[a-z*]{1,12}\}|\\degree\s?(?:[CF]\b)?"
+)
+_CURRENCY = re.compile(rf"(?<![A-Za-z])[A-Z]{{1,3}}(?=\$)|[{CURRENCIES}]")
 # A number is a detail, not the result, if one of these stands at most three words before it.
 _DETAIL = re.compile(
     r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|on|until|before|between|when"
     r"|out of|of (?:the|her|his|their|its|those|these|all|which)|to (?!(?:be|find|get)\b)[a-z]+)"
-    r"(?:\s+(?!(?:is|are|was|were|makes|has|have)\b)[a-zA-Z']+){0,3}\s*\Z",
+    r"(?:\s+(?!(?:is|are|was|were|makes|has|have|total|sum)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,
 )
 _WITH = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:and|or|-)\s+")  # joins two details: "in 3 or 4 days"
@@ -144,7 +152,7 @@ def _plain(text: str) -> str:
     text = _BOLD.sub("", text)
     if "\\" in text or "{,}" in text or not text.isascii():
         text = _WRAPPING.sub(r"\1", tidy(text)).replace("\\approx", "=")
-    return text.translate(_CURRENCY)
+    return _CURRENCY.sub("", text)
 
 
 def _result(side: str) -> Fraction | None:
@@ -187,7 +195,7 @@ _LEADING = re.compile(r"\s*=?\s*(?:USD|EUR|GBP)?\s*")
 def read_one_number(text: str) -> Fraction | None:
     """Read a text that is one number; None for any other text.
 
-    It reads what `number_of` reads, and also `**18**`, `18m`, `18:00`, `= 18` and `USD 18`.
+    It reads what `number_of` reads, and also `**18 m**`, `"18"`, `18m`, `18:00` and `= 18`.
 
     Example: `read_one_number("**18**") == 18`; `read_one_number("She keeps 18 eggs") is None`
     """
@@ -197,8 +205,9 @@ def read_one_number(text: str) -> Fraction | None:
         return None
     if value is not None or len(text) > MAX_SENTENCE_CHARS:
         return value
-    number = _NUMBER.fullmatch(_plain(text))
-    return _value_of_match(number) if number else None
+    text = _plain(text).strip(" *_`\"'")
+    number = _NUMBER.fullmatch(text)
+    return _value_of_match(number) if number else number_of(text)
 
 
 # --- The last sentence
@@ -244,7 +253,8 @@ def stated_text(text: str) -> str | None:
         subject = None if re.search("[A-Za-z]", words[:start]) else number_of(words[:start])
         is_false = subject is not None and number_of(answer) not in (None, subject)
         return None if is_false else answer  # "20 is 18" states no answer
-    is_vague = re.search(r"[=\\^]", words) or HEDGES.intersection(words.casefold().split())
+    vague = (HEDGES | CONDITIONS).intersection(words.casefold().split())
+    is_vague = vague or re.search(r"[=\\^]", words)
     value = None if is_vague else stated(words)
     return None if value is None else str(value)
 
@@ -255,16 +265,23 @@ _ASIDE = re.compile(
     r"\W*(?:(?:Note|Remember|This is because|Check|(?:Let(?:'s|’s| me| us)|To) (?:check|verify)"
     r"|The (?:question|problem) (?:says|asks))\b|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b)"
 )
+# Of who finds no answer.
+_GIVES_UP = re.compile(
+    r"\b(?:can(?:not|['’]t| not)|unable to|could(?: not|n['’]t)) (?:be )?"
+    r"(?:solve|determine|find|tell|answer|compute|know)"
+    r"|\b(?:not enough|insufficient) information\b",
+    re.IGNORECASE,
+)
 
 
 def _last_stated(text: str) -> Stated | None:
     """What the last sentence with a number states; None for a text without such a sentence.
 
     Questions and asides ("Note that ...", "Check: ...") are left out. The value is None where a
-    later sentence denies it ("That is wrong.").
+    later sentence denies it ("That is wrong.") or gives up ("I cannot solve this.").
     """
     for part in _sentences(text):
-        if end_of_denial(part) is not None:
+        if end_of_denial(part) is not None or _GIVES_UP.search(part):
             return Stated(None)
         outside = _PARENTHESES.sub(" ", part)
         is_question = "=" not in part and part.rstrip(" *_)").endswith("?")
@@ -278,7 +295,8 @@ def _last_stated(text: str) -> Stated | None:
 _TAKES_BACK = re.compile(
     r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
     r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
-    r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold on|or rather"
+    r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold (?:on|up)|scratch that"
+    r"|just kidding|or rather"
     r"|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
     r"|I made an? [a-z ]{0,20}(?:mistake|error)"
     r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo|rec[a-z]{1,12})"
@@ -287,13 +305,26 @@ _TAKES_BACK = re.compile(
 )
 
 
+# Words that reopen the question: another answer follows where a sentence concludes one.
+_REOPENS = re.compile(
+    r"(?:\A|[.!?\n,;>})$*])[\s*_)]{0,3}(?:hmm?,?\s)?(?:however|yet|re-?check[a-z]{0,3}"
+    r"|(?:let me )?double[- ]?check[a-z]{0,3})\b",
+    re.IGNORECASE,
+)
+_CONCLUDES = re.compile(r"\b(?:so|therefore|thus|hence)\b", re.IGNORECASE)
+
+
 def _corrected(text: str) -> Stated | None:
     """What a text states behind words that take back what was before it; None without them.
 
-    Example: `_corrected(". Actually, it is 20.").value == 20`; `_corrected(". It is 20.") is None`
+    Example: `_corrected(". Actually, it is 20.").value == 20`; `_corrected(". It is 20.") is None`;
+    `_corrected(". However, 2 more came, so it is 20.").value == 20`
     """
-    words = _TAKES_BACK.search(text)
-    return _last_stated(text[words.end() :]) if words else None
+    if words := _TAKES_BACK.search(text):
+        return _last_stated(text[words.end() :])
+    words = _REOPENS.search(text)
+    conclusions = [*_CONCLUDES.finditer(text, words.end())] if words else []
+    return _last_stated(text[conclusions[-1].end() :]) if conclusions else None
 
 
 def last_tag(text: str) -> str | None:
@@ -302,6 +333,7 @@ def last_tag(text: str) -> str | None:
     Example: `last_tag("<answer>18</answer>") == "18"`;
     `last_tag("<answer>18</answer> Actually, it is 20.") is None`
     """
+    text = before_next_problem(text, (text.find("</answer>") + 1) or len(text))
     place = find_tag(text, "answer")
     return inside_of(text, place) if place and not _is_taken_back(text, place) else None
 
@@ -312,17 +344,53 @@ def last_box(text: str) -> str | None:
     Example: `last_box(r"\boxed{18}. Wait, I forgot 2, so it is 20.") is None`
     """
     boxes = find_boxes(text)
+    if boxes:
+        text = before_next_problem(text, boxes[0].end)
+        boxes = find_boxes(text)
     return boxed_answer(text) if boxes and not _is_taken_back(text, boxes[-1]) else None
 
 
 def _is_taken_back(text: str, place: Place) -> bool:
-    """Whether words deny the answer in a tag or box, or correct it: "... Actually, it is 20."."""
+    """Whether words deny the answer in a tag or box, add another, or correct it later.
+
+    Such as "wrong: \\boxed{18}", "\\boxed{18} or 20" and "\\boxed{18}. Actually, it is 20.".
+    """
     answer = inside_of(text, place)
+    value = read_one_number(answer)
     if is_denied(text, place.start, place.end, answer):
         return True
-    value = read_one_number(answer)
-    later = _corrected(text[place.end :][-MAX_CHARS:])
+    if _is_one_of_several(text, place.start, place.end, value):
+        return True
+    behind = text[place.end :][-MAX_CHARS:]
+    later = _corrected(behind) or _after_marker(behind)
     return later is not None and None not in (later.value, value) and later.value != value
+
+
+_ANOTHER_BEFORE = re.compile(r"([0-9][0-9.,]{0,20})[*$)]{0,3}[ \t](?:or|vs\.?)[ \t][*$({]{0,4}\Z")
+_ANOTHER_BEHIND = re.compile(
+    r"[ \t*$)}\]]{0,6},?[ \t]?\(?(?:or|vs\.?|versus)[ \t]"
+    r"(?:(?:maybe|perhaps|possibly|even)[ \t])?[*$(]{0,3}([0-9][0-9.,]{0,20}(?:[ \t][a-z]{1,12})?)"
+    # A condition, and what holds where it does not.
+    r"|[ \t*$)}\],]{0,6}(?:if|unless)\b[^.\n]{1,100}\b(?:otherwise|else|in which case)\b"
+    r"[^.\n]{0,60}[0-9]",
+    re.IGNORECASE,
+)
+
+
+def _is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -> bool:
+    """Whether another value is offered in the same breath.
+
+    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20".
+    """
+    before = _ANOTHER_BEFORE.search(text, max(start - 40, 0), start)
+    for match in filter(None, (before, _ANOTHER_BEHIND.match(text, end))):
+        if match[1] is None:  # a condition
+            return True
+        # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all".
+        readings = (match[1].rstrip(".,"), match[1].split()[0].rstrip(".,"))
+        if value not in map(number_of, readings):
+            return True
+    return False
 
 
 # --- The marked places
@@ -356,7 +424,8 @@ def _after_marker(text: str) -> Stated | None:
         # The same number in the text itself, which `_plain` may have shortened.
         number = _NUMBER.search(text, marker.end())
         start, end = number.span() if number else (marker.end(), marker.end())
-        if is_denied(text, start, end):
+        value = numbers and _value_of_match(numbers[0])
+        if is_denied(text, start, end) or _is_one_of_several(text, start, end, value):
             return Stated(None, end)
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())  # "9 * 2 = 18"
         return Stated(stated(line) if is_sum else _value(line, numbers, 0), end)
@@ -374,6 +443,8 @@ def _enclosed(text: str, place: Place) -> Stated:
         value = read_one_number(inside)
         if value is None and _SENTENCE.match(inside):
             value = stated(inside)
+        if _is_one_of_several(text, place.start, place.end, value):
+            value = None
     return Stated(value, place.inside_end)
 
 

@@ -75,13 +75,15 @@ _RUN_ON = re.compile(
 )
 
 
-def before_next_problem(text: str) -> str:
-    """The text up to the first question, turn or end token after its first digit.
+def before_next_problem(text: str, start: int | None = None) -> str:
+    """The text up to the first question, turn or end token after `start`, or its first digit.
 
     Example: `before_next_problem("It is 7.\\nQ: 2 + 2\\nA: 4") == "It is 7."`
     """
-    digit = re.search("[0-9]", text)
-    end = _RUN_ON.search(text, digit.end()) if digit else None
+    if start is None:
+        digit = re.search("[0-9]", text)
+        start = digit.end() if digit else len(text)
+    end = _RUN_ON.search(text, start)
     return text[: end.start()] if end else text
 
 
@@ -209,10 +211,11 @@ def without_dollars(text: str) -> str:
 
 _BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
-    r"|different from|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
+    r"|different from|than|no longer|at least|at most|mistake|trap)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
     # Words that may stand between the denial and the answer.
     r"(?:[\s:*$({\"'’~=]|<answer>|\\boxed|\b(?:s|an?|the|my|our|this|it|that|to|is|was|be|have|has"
-    r"|think|believe|say|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
+    r"|think|believe|say|guess|write|gives?|would|quite|really|final|correct|right|answer|result"
+    r"|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
 )
 _CLAUSE_END = re.compile(

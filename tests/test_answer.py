@@ -36,7 +36,8 @@ SENTENCES = [
     "It is $18, since 9 eggs cost $2 each.",
     "She has 20 eggs, but 2 of them are broken, leaving 18.",
     "462/25 = 18.48 minutes, which rounds down to 18 minutes.",
-    r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]",
+    r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]", "She buys 9 bottles at $2, for a total of $18.",
+    r"$$\begin{aligned} x &= 9 \cdot 2 \\ &= 18 \end{aligned}$$", "It is 18°C at night.",
 ]  # fmt: skip
 # Which sentence is the last that counts.
 TEXTS = [
@@ -51,7 +52,8 @@ NONE = [
     # Several.
     "#### 17 18 19", "#### 18 or 19", "#### 18 or maybe 19", "#### 17-18",
     "The answer is between 17 and 18.", "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}",
-    "<answer>18 or 19</answer>",
+    "<answer>18 or 19</answer>", "<answer>18</answer> or 19", "17 or <answer>18</answer>",
+    "The answer is 18 (or 20 with Sunday).", "The answer is 18 if it rains, otherwise 20.",
     # Not worked out.
     "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9",
     r"\boxed{\frac{36}{2}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}", r"\boxed{18!}",
@@ -60,11 +62,17 @@ NONE = [
     "The answer is twice 18.", "The answer is half of 18.", "The answer is 18 more than 2.",
     "The answer is 18 less than 30.", "The answer is 18 to the power of 2.", "She has 18 or more.",
     "The answer is the square root of 18.", "The answer is 18 point five.",
-    "She has 18 and a third.", "It takes 18 and a half hours.",
+    "She has 18 and a third.", "It takes 18 and two thirds hours.", "It is 18% of 50.",
+    "It is three times 18.", "It is one fifth of 18.", "It is 18 ∗ 2.", "It is 18 in base 9.",
+    "It is 18 degrees below zero.", "It is under 18.", "<answer>18 unless it rains</answer>",
+    # None, with a number of the story.
+    "She had 18 eggs. There is not enough information to find the rest.",
+    "There are 18 hens. I'm sorry, I can't solve this.",
     *(f"The answer is 18 {more}." for more in ("pi", "squared", "tenths", "lakh", "k", "M")),
 ]  # fmt: skip
 DENIED = [  # and the labels of more_denial
-    "The answer is definitely not 18.", "I don't think it's 18.", "<answer>18 wrong</answer>",
+    "The answer is definitely not 18.", "A common mistake is to say 18.", "It isn't quite 18.",
+    "I don't think it's 18.", "<answer>18 wrong</answer>",
 ]  # fmt: skip
 
 
@@ -104,11 +112,13 @@ TAKEN_BACK = [  # behind an answer of 18, and the answer then
     ("\nHold on, she also gave 2 away, so 16 are left.", 16), (". Correction: 20.", 20),
     (". Hmm, let me recount: 9 + 9 + 2 = 20.", 20), (". Oops, I meant 20 or 21.", None),
     (".\nWait, I forgot 2.\n#### 20", 20), (". The answer is unknown.", None),
-    (".\nAnswer: see above", None),
+    (".\nAnswer: see above", None), (". However, 2 more came, so she has 20.", 20),
+    (". Scratch that. She has 20.", 20), (".\nRechecking, 11 + 9 = 20. Therefore she has 20.", 20),
     # No other number is stated.
     (". Actually, that was easy!", 18), (". Wait, is that right? 9 * 2 = 18. Yes.", 18),
     (". Let me check: 20 - 17 = 3.", 18), (". She sells 9 of them.", 18), ("\nAnswer:", 18),
-    (". Is 20 right? No.", 18), (" I wrapped it in <answer></answer>.", 18),
+    (". However, 2 of them are small.", 18), (". Is 20 right? No.", 18),
+    (" I wrapped it in <answer></answer>.", 18),
 ]  # fmt: skip
 
 
@@ -143,6 +153,15 @@ def test_a_later_statement_wins(more, value):
         assert (last_tag(tag), last_box(box)) == (("18", "18") if is_kept else (None, None))
 
 
+def test_a_tag_or_a_box_that_another_answer_follows_is_none_or_the_first_problems():
+    for read, place in ((last_tag, "<answer>{}</answer>"), (last_box, r"\boxed{{{}}}")):
+        one, other = place.format(18), place.format(7)
+        assert read(f"{one}.\nThe answer is 20.") is None
+        assert read(f"{one} or 20") is read(f"20 or {one}") is None
+        assert read(f"{one} or 18.0") == read(f"Problem: 9 + 9\n{one}") == "18"
+        assert read(f"{one}\n\nQuestion: What is 3 + 4?\n{other}") == "18"
+
+
 @pytest.mark.parametrize("sign", ["- 5", "minus 5", "\u22125", "\uff0d5", "negative 5", "-$5"])
 def test_a_sign_is_read_however_it_is_written(sign):
     for text in (f"The answer is {sign}.", f"#### {sign}", f"So it is {sign}"):
@@ -160,14 +179,18 @@ SPELLINGS = [
     "18", "18.0", "$18", "$18$", r"\$18", "18 €", "18%", "018", "1{,}800", "- 18", "−18",
     "minus 18", "$-18", ".5", "1/2", r"\frac12", "½", "2½", "2 1/2", r"2\frac{1}{2}", "(18)",
     "**18**", "18:00", "18m", "18 cm", "18 square feet", "18 dozen", "36/2", r"9 \times 2", "18k",
-    "18 lakh", "18 tenths", "18 x", r"18\pi", "18^2", "18 wrong", "17, 18", "1e3", "1/0", "１８",
+    '"18"', "**18 eggs**", "18 PM", "₹18", "US$18", "18 more eggs", "18 doubled", "18 lakh",
+    "18 tenths", "18 x", r"18\pi", "18^2", "18 wrong", "17, 18", "1e3", "1/0", "１８",
 ]  # fmt: skip
+
+
+SPELLED_OUT = ("**18**", "**18 eggs**", '"18"', "18:00", "18m", "18 PM")  # in a sentence alone
 
 
 @pytest.mark.parametrize("text", SPELLINGS)
 def test_one_number_is_read_alike_wherever_it_stands(text):
     value = read_one_number(text)
-    assert value == number_of(text) or text in ("**18**", "18:00", "18m")
+    assert value == number_of(text) or text in SPELLED_OUT
     assert read_one_number(last_tag(f"<answer>{text}</answer>")) == value
     places = ["<answer>{}</answer>", r"\boxed{{{}}}", "#### {}", "The answer is {}.", "Answer: {}"]
     assert {final_answer(place.format(text)) for place in places} == {value}

@@ -43,12 +43,18 @@ HEDGES = {
     "maybe", "perhaps", "possibly", "probably", "about", "approximately", "around", "nearly",
     "almost", "roughly",
 }  # fmt: skip
+# Words that make an answer hold under a condition, or a bound of it.
+CONDITIONS = {
+    "if", "unless", "when", "while", "until", "otherwise", "without", "except", "besides", "most",
+    "least", "below", "under", "above", "versus", "vs", "impossible", "invalid", "doubled",
+    "tripled", "halved", "binary",
+}  # fmt: skip
 # No unit contains these words: they belong to the number or to a sentence, or deny the number.
-_NO_UNITS = HEDGES | NUMBER_WORDS.keys() | {
-    "no", "not", "never", "wrong", "incorrect", "false", "or", "and", "but", "except", "if",
-    "less", "more", "fewer", "than", "to", "by", "mod", "modulo", "times", "plus", "minus", "over",
-    "root", "pi", "sqrt", "choose", "point", "third", "quarter", "quarters", "e", "i", "k",
-    "sin", "cos", "tan", "log", "ln", "st", "nd", "rd", "th", "so", "such", "that", "is", "are",
+_NO_UNITS = HEDGES | CONDITIONS | NUMBER_WORDS.keys() | {
+    "no", "not", "never", "wrong", "incorrect", "false", "or", "and", "but", "than", "to", "by",
+    "mod", "modulo", "times", "plus", "minus", "over", "root", "pi", "sqrt", "choose", "point",
+    "third", "quarter", "quarters", "e", "i", "k", "sin", "cos", "tan", "log", "ln", "st", "nd",
+    "rd", "th", "so", "such", "that", "is", "are",
 }  # fmt: skip
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
 _UNIT = re.compile(
@@ -65,7 +71,12 @@ _MODULUS = re.compile(
     r"(?P<value>.*\S)\s*(?:\\pmod\s*\{?\s*(\w+)\s*\}?|\\text\{\s*\(\s*mod\s*(\w+)\s*\)\s*\})",
     re.DOTALL,
 )
-_CURRENCY = re.compile(r"(-?)\s*(?:\\\$|[$€£¥])\s*(.+)|(.+?)\s*(?:\\\$|[$€£¥])", re.DOTALL)
+CURRENCIES = "$€£¥₹₩₽₱₫₺₦"
+_CURRENCY = re.compile(
+    rf"(-?)\s*(?:[A-Z]{{1,3}}(?=\\?\$))?(?:\\\$|[{CURRENCIES}])\s*(.+)"
+    rf"|(.+?)\s*(?:\\\$|[{CURRENCIES}])",
+    re.DOTALL,
+)
 
 
 def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
