@@ -17,13 +17,16 @@ from typing import NamedTuple
 
 from rewards.text import completion_text
 
-PYTHON = ("python", "py", "python3")
+PYTHON = re.compile(r"[{.]{0,2}py(?:thon)?[0-9.]*(?::.*)?\}?")  # {.python}, python:main.py
 MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # in larger texts blocks are not joined, to save time
 NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)  # what the compiler may raise
 
 
 class Block(NamedTuple):
-    """A fenced block: the word after its opening fence, its code, and whether it is closed."""
+    """A fenced block: the word after its opening fence, its code, and whether it is closed.
+
+    The word is "python" for all names of Python, such as `py`, `python3` and `{.python}`.
+    """
 
     language: str
     code: str
@@ -66,11 +69,11 @@ def _opening(line: str) -> _Fence | None:
         return None
     if prose.strip() and " " in info.rstrip():  # prose about fences: "put it in ``` and ..."
         return None
-    words = info.split(maxsplit=1)
+    word = (*info.lower().split(maxsplit=1), "")[0]
     return _Fence(
         mark=line[len(prose) : len(line) - len(info)],
         indentation=line[: len(line) - len(line.lstrip())],
-        language=words[0].lower() if words else "",
+        language="python" if PYTHON.fullmatch(word) else word,
     )
 
 
@@ -123,8 +126,9 @@ def _dedented(lines: list[str]) -> list[str]:
 def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
     r"""Return the program of a completion; None if it has no block and `whole_text` is False.
 
-    It is the last complete Python block, else the last block, else (`whole_text`) the whole text,
-    without the white space before its first line that a model's first token often brings.
+    It is the last complete Python block, else the last complete block without a language that is
+    code, else the last block, else (`whole_text`) the whole text, without the white space before
+    its first line that a model's first token often brings.
     A block that defines more of `names` (the names that the tests call) wins over a later one,
     since answers often end with an example of use. Blocks that define a name which the chosen block
     lacks are put before it, since models write imports and helpers in separate blocks.
@@ -142,9 +146,21 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
         # Explanations often quote the head of a function: that is no definition.
         is_head = block.code.rstrip().endswith((":", "..."))
         defined = 0 if is_head else sum(bool(found.search(block.code)) for found in definitions)
-        ranks.append((defined, block.complete and block.language in PYTHON))
+        ranks.append((defined, _likeness(block)))
     last_best = max(range(len(blocks)), key=lambda place: (ranks[place], place))
     return _joined(blocks, last_best, names)
+
+
+def _likeness(block: Block) -> int:
+    """How like a program a block is: 2 for Python, 1 for that cut off or without a name, else 0.
+
+    Example: `_likeness(Block("", "print(7)", True)) == 1`; `_likeness(Block("", "7", True)) == 0`
+    """
+    if block.language == "python":
+        return 1 + block.complete
+    is_code = re.search("[(=]", block.code) and len(block.code) <= MOST_CHARACTERS
+    is_python = is_code and block.complete and not block.language and _global_names(block.code)
+    return int(bool(is_python))
 
 
 def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
@@ -161,7 +177,7 @@ def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
     lacking = used | set(names) - bound
     others = {}  # number of a block -> the names that it binds, and those it only uses
     for number, block in enumerate(blocks):
-        is_code = block.complete and block.language in (*PYTHON, "")
+        is_code = block.complete and block.language in ("python", "")
         if number != chosen and is_code and (names_of_block := _global_names(block.code)):
             others[number] = names_of_block
     joined = []
@@ -227,7 +243,7 @@ def is_one_python_block(text: str) -> bool:
     if len(blocks) != 1:
         return False
     (block,) = blocks
-    return block.complete and block.language in PYTHON and bool(block.code.strip())
+    return block.complete and block.language == "python" and bool(block.code.strip())
 
 
 class CodeFormat:

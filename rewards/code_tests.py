@@ -50,7 +50,7 @@ class Result(NamedTuple):
             return f"error: {reason}"
         if status == "unparsed":
             return f"unparsed: {reason}"
-        return "timeout" if reason.startswith("timeout") else "graded"
+        return "timeout" if reason.startswith("timeout: more than") else "graded"
 
 
 def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:

@@ -22,7 +22,18 @@ ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
 # The last complete Python block wins over whatever follows.
 FOLLOWING = ["", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
 OF_SEVERAL = {f"{ONE}or\n{TWO}{later}": "x = 2\n" for later in FOLLOWING}
-for name in ("python", "Python", "PY", "py", "python3", "python title=a.py", " python"):
+for name in (
+    "python",
+    "Python",
+    "PY",
+    "py",
+    "python3",
+    "python title=a.py",
+    " python",
+    "python:main.py",
+    "{.python}",
+    "python3.11",
+):
     OF_SEVERAL[f"```{name}\nx = 1\n```\n```\n2\n```"] = "x = 1\n"
 # Without a complete Python block it is the last of any kind.
 OF_SEVERAL |= {
@@ -31,6 +42,7 @@ OF_SEVERAL |= {
     "```js\nx\n```": "x\n",
     "```python\nx = 1": "x = 1\n",
     "```\nx = 1\n```\n```python\ny = 2": "y = 2\n",
+    "```\nx = f(1)\n```\n```bash\npython x.py\n```\n```\n7\n```": "x = f(1)\n",
 }
 
 

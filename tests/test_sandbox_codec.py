@@ -131,8 +131,18 @@ def test_what_nothing_holds_any_more_is_forgotten_at_both_ends():
     here, there = Table(), Table()
     sent([1], here, there)
     kept = sent(mine := [2], here, there)
-    assert here.release() == [0] and there.release() == [0]
+    assert (here.release(), there.release()) == ([0], [])  # by who has sent it
+    there.forget([0])
     assert sent(kept, there, here) is mine
+
+
+def test_an_argument_of_many_calls_is_sent_once():
+    here, there = Table(), Table()
+    argument = [*range(1000)]
+    sent(argument, here, there)
+    for _ in range(3):
+        assert there.release() == here.release() == []  # the other end holds it no longer
+        assert here.encode(argument) == {"=": 0}
 
 
 def test_an_iterator_arrives_as_one_that_asks_for_its_values():

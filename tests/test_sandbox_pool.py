@@ -313,3 +313,12 @@ def test_a_package_can_be_imported_where_it_is_named(sandbox):
         assert with_numpy.run_asserts(program, ["assert f() == 6"])[:2] == ("pass", "")
     with pytest.raises(ValueError, match="'no_such_package' is not installed"):
         Sandbox(packages=["no_such_package"])
+
+
+def test_flags_that_a_program_sets_on_its_output_fail_it_and_not_us(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")  # so that its output is a file on disk
+    flags = "import fcntl, os\nprint(1, flush=True)\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\n"
+    program = f"{flags}def f(x): return x"
+    with Sandbox(workers=1) as made:
+        outcomes = made.run_batch([Asserts(program, RIGHT.tests), Stdio(flags, [("", "4")])])
+    assert statuses(outcomes) == ["fail", "fail"]

@@ -17,7 +17,6 @@ import importlib
 import json
 import marshal
 import os
-from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -41,7 +40,7 @@ def check() -> None:
         caller.request("run", None, [])  # the program itself, which defines its functions
         scope |= {name: importlib.import_module(name) for name in job["modules"]}
         scope |= {name: type(name, (Exception,), {}) for name in job["errors"]}
-        scope |= {name: _function_of_program(caller, name) for name in job["names"]}
+        scope |= {name: Program(caller, name) for name in job["names"]}
         exec(job["setup"], scope)
     except BaseException as error:
         _report(None, _reason(error))
@@ -53,9 +52,23 @@ def check() -> None:
         _report(not reason, reason)
 
 
-def _function_of_program(caller: Caller, name: str) -> Callable:
-    """A function that calls the program's function of this name over the link."""
-    return lambda *arguments, **keywords: caller.call(name, arguments, keywords)
+class Program:
+    """What stands for a function of the program: tests can call it over the link, and see its name.
+
+    Not a function of our own, whose code and defaults a test would take for the program's.
+    """
+
+    __slots__ = ("__name__", "_caller")
+
+    def __init__(self, caller: Caller, name: str):
+        self._caller, self.__name__ = caller, name
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._caller.call(self.__name__, arguments, keywords)
+
+    def __bool__(self) -> bool:  # of a flag, which stays at the other end
+        self._caller.table.refused = f"{self.__name__} is used as a value: it can only be called"
+        raise NotPlain(self._caller.table.refused)
 
 
 def _fault(test: CodeType, scope: dict[str, Any], caller: Caller) -> str:

@@ -25,6 +25,7 @@ LONGEST_S = 86_400.0
 WALL = 2.0  # the limit on wall time is this many times the limit on processor time
 LEAST_S = 0.05  # given to each case at least, since a program needs it to start
 PROGRAM_BYTES = 1 << 20
+SHOWN_BYTES = 1 << 16  # of what a program printed, kept for people to read
 SIGNALS = {number.value: number.name for number in signal.Signals}  # not every real-time one
 
 
@@ -175,7 +176,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
             fault = f"{fault}: {complaint}"[:300]
         elif not fault:
             printed = ran.written[0].decode("utf-8", "replace")
-            fault = "" if lines_of(printed) == lines_of(expected) else "wrong output"
+            fault = "" if are_same_lines(printed, expected) else "wrong output"
         passed.append(not fault)
         reason = reason or fault
         if ran.late:
@@ -196,18 +197,24 @@ def _ended(ran: Ran, role: str, timeout_s: float) -> str:
     return f"exited with code {code}" if code else ""
 
 
-def lines_of(text: str) -> list[str]:
-    """Lines without trailing spaces and trailing empty lines: `1 \\n\\n` gives `["1"]`."""
-    lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+def are_same_lines(printed: str, expected: str) -> bool:
+    r"""Whether two texts have the same lines, but for white space behind each and at the end.
+
+    Lines are counted first: a million empty ones cost no more than the text.
+
+    Example: `are_same_lines("1 \n2\n\n", "1\n2")`
+    """
+    texts = [text.rstrip() for text in (printed, expected)]
+    one, other = (text.count("\n") for text in texts)
+    lines = ([line.rstrip() for line in text.split("\n")] for text in texts)
+    return one == other and next(lines) == next(lines)
 
 
 def _outcome(passed: list[bool], reason: str, seconds: float, output: bytes) -> Outcome:
     """`pass` if every test has passed, else `fail` with the reason."""
     status, why = ("pass", "") if all(passed) else ("fail", printable(reason))
-    return Outcome(status, why, round(seconds, 4), output.decode("utf-8", "replace"), tuple(passed))
+    text = output[:SHOWN_BYTES].decode("utf-8", "replace")
+    return Outcome(status, why, round(seconds, 4), text, tuple(passed))
 
 
 def printable(text: str) -> str:

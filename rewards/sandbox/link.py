@@ -25,6 +25,7 @@ import json
 import os
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -185,6 +186,7 @@ class Caller(Link):
         self.calls = 0
         self.ended = False  # the program is gone, even if the test caught that error
         self.names_exit = False  # whether the test names `SystemExit`
+        self.turn = threading.RLock()  # a test may call from threads
 
     def call(self, name: str, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Call a function of the program; return its result or raise its exception."""
@@ -195,7 +197,8 @@ class Caller(Link):
         """Ask the program as `Link.request`; raise its exception as one that a test may catch."""
         try:
             # With the names that the tests have replaced, such as `input`, for the program's end.
-            answer = super().request(kind, [details, _replaced()], values)
+            with self.turn:
+                answer = super().request(kind, [details, _replaced()], values)
             if not answer and kind not in OF_ITERATORS:
                 raise LinkError("no message")
             return answer

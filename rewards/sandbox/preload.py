@@ -15,15 +15,19 @@ LIBRARY = """
     __future__ abc argparse array ast asyncio base64 binascii bisect builtins bz2 cProfile calendar
     cmath codecs collections collections.abc colorsys concurrent.futures.thread configparser
     contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis doctest
-    encodings.ascii encodings.cp1252 encodings.hex_codec encodings.idna encodings.latin_1
-    encodings.rot_13 encodings.utf_16 encodings.utf_32 encodings.utf_8_sig enum errno fcntl
-    fileinput fnmatch fractions functools gc getopt gettext glob
-    graphlib gzip hashlib heapq hmac html html.parser importlib.util inspect io ipaddress itertools
-    json keyword linecache locale logging lzma marshal math mimetypes mmap multiprocessing numbers
+    email.utils encodings.ascii encodings.base64_codec encodings.cp1252 encodings.cp437
+    encodings.hex_codec encodings.idna encodings.iso8859_15 encodings.latin_1 encodings.punycode
+    encodings.raw_unicode_escape encodings.rot_13 encodings.unicode_escape encodings.utf_16
+    encodings.utf_16_be encodings.utf_16_le encodings.utf_32 encodings.utf_32_be encodings.utf_32_le
+    encodings.utf_7 encodings.utf_8_sig enum errno fcntl fileinput fnmatch fractions functools
+    gc getopt gettext glob graphlib gzip hashlib heapq hmac html html.parser http importlib.util
+    inspect io ipaddress itertools json keyword linecache locale logging lzma marshal math
+    mimetypes mmap multiprocessing multiprocessing.dummy multiprocessing.pool numbers
     operator optparse os pathlib pickle platform pprint pstats pwd queue random re reprlib resource
     sched secrets select selectors shlex shutil signal socket sqlite3 stat statistics string
     stringprep struct subprocess symtable sys tempfile textwrap threading time timeit token tokenize
-    traceback tracemalloc types typing unicodedata unittest unittest.mock urllib.parse uuid warnings
+    traceback tracemalloc types typing tomllib unicodedata unittest unittest.async_case
+    unittest.mock urllib.parse uuid warnings
     weakref xml.etree.ElementTree zlib zoneinfo _strptime
 """
 

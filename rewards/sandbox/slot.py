@@ -6,6 +6,7 @@ the sandbox failed: a zygote died or hangs, or a child was not confined.
 What is not covered: two threads must not use a slot at the same time; the pool ensures that.
 """
 
+import fcntl
 import json
 import os
 import socket
@@ -122,6 +123,8 @@ class Slot:
         if not report["confined"]:
             raise ZygoteDied("a program or its tests could not be confined")
         used = Times(report["used_s"], max(0.0, report["wall_s"] - report["waited_s"]))
+        for output in outputs:  # a program may have set flags that reading would fail by: O_DIRECT
+            fcntl.fcntl(output, fcntl.F_SETFL, 0)
         written = [os.pread(output.fileno(), OUTPUT_BYTES, 0) for output in outputs]
         return Ran(report["exits"], written, report["late"], used, report["wall_s"])
 

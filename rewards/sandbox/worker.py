@@ -53,6 +53,7 @@ def run_script() -> None:
 def _run_main(source: bytes) -> int:
     """Run a program as `__main__` and return its exit code."""
     module = ModuleType("__main__")
+    module.__builtins__, module.__file__ = builtins, "program.py"  # as the interpreter has them
     sys.modules["__main__"] = module
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
