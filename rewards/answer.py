@@ -31,6 +31,7 @@ from rewards.text import (
     find_tag,
     inside_of,
     is_denied,
+    is_one_of_several,
     without_dollars,
     without_programs,
 )
@@ -359,38 +360,11 @@ def _is_taken_back(text: str, place: Place) -> bool:
     value = read_one_number(answer)
     if is_denied(text, place.start, place.end, answer):
         return True
-    if _is_one_of_several(text, place.start, place.end, value):
+    if is_one_of_several(text, place.start, place.end, value):
         return True
     behind = text[place.end :][-MAX_CHARS:]
     later = _corrected(behind) or _after_marker(behind)
     return later is not None and None not in (later.value, value) and later.value != value
-
-
-_ANOTHER_BEFORE = re.compile(r"([0-9][0-9.,]{0,20})[*$)]{0,3}[ \t](?:or|vs\.?)[ \t][*$({]{0,4}\Z")
-_ANOTHER_BEHIND = re.compile(
-    r"[ \t*$)}\]]{0,6},?[ \t]?\(?(?:or|vs\.?|versus)[ \t]"
-    r"(?:(?:maybe|perhaps|possibly|even)[ \t])?[*$(]{0,3}([0-9][0-9.,]{0,20}(?:[ \t][a-z]{1,12})?)"
-    # A condition, and what holds where it does not.
-    r"|[ \t*$)}\],]{0,6}(?:if|unless)\b[^.\n]{1,100}\b(?:otherwise|else|in which case)\b"
-    r"[^.\n]{0,60}[0-9]",
-    re.IGNORECASE,
-)
-
-
-def _is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -> bool:
-    """Whether another value is offered in the same breath.
-
-    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20".
-    """
-    before = _ANOTHER_BEFORE.search(text, max(start - 40, 0), start)
-    for match in filter(None, (before, _ANOTHER_BEHIND.match(text, end))):
-        if match[1] is None:  # a condition
-            return True
-        # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all".
-        readings = (match[1].rstrip(".,"), match[1].split()[0].rstrip(".,"))
-        if value not in map(number_of, readings):
-            return True
-    return False
 
 
 # --- The marked places
@@ -425,7 +399,7 @@ def _after_marker(text: str) -> Stated | None:
         number = _NUMBER.search(text, marker.end())
         start, end = number.span() if number else (marker.end(), marker.end())
         value = numbers and _value_of_match(numbers[0])
-        if is_denied(text, start, end) or _is_one_of_several(text, start, end, value):
+        if is_denied(text, start, end) or is_one_of_several(text, start, end, value):
             return Stated(None, end)
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())  # "9 * 2 = 18"
         return Stated(stated(line) if is_sum else _value(line, numbers, 0), end)
@@ -443,7 +417,7 @@ def _enclosed(text: str, place: Place) -> Stated:
         value = read_one_number(inside)
         if value is None and _SENTENCE.match(inside):
             value = stated(inside)
-        if _is_one_of_several(text, place.start, place.end, value):
+        if is_one_of_several(text, place.start, place.end, value):
             value = None
     return Stated(value, place.inside_end)
 

@@ -251,6 +251,33 @@ def is_denied(text: str, start: int, end: int, answer: str | None = None) -> boo
     return end_of_denial(f"{subject} {text[end : end + _MAX_BEHIND]}", value) is not None
 
 
+_ANOTHER_BEFORE = re.compile(r"([0-9][0-9.,]{0,20})[*$)]{0,3}[ \t](?:or|vs\.?)[ \t][*$({]{0,4}\Z")
+_ANOTHER_BEHIND = re.compile(
+    r"[ \t*$)}\]]{0,6},?[ \t]?\(?(?:or|vs\.?|versus)[ \t]"
+    r"(?:(?:maybe|perhaps|possibly|even)[ \t])?[*$(]{0,3}([0-9][0-9.,]{0,20}(?:[ \t][a-z]{1,12})?)"
+    # A condition, and what holds where it does not.
+    r"|[ \t*$)}\],]{0,6}(?:if|unless)\b[^.\n]{1,100}\b(?:otherwise|else|in which case)\b"
+    r"[^.\n]{0,60}[0-9]",
+    re.IGNORECASE,
+)
+
+
+def is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -> bool:
+    """Whether another value is offered in the same breath.
+
+    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20".
+    """
+    before = _ANOTHER_BEFORE.search(text, max(start - 40, 0), start)
+    for match in filter(None, (before, _ANOTHER_BEHIND.match(text, end))):
+        if match[1] is None:  # a condition
+            return True
+        # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all".
+        readings = (match[1].rstrip(".,"), match[1].split()[0].rstrip(".,"))
+        if value not in map(number_of, readings):
+            return True
+    return False
+
+
 def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
     """Where the last verdict on an answer of this value ends, if it denies the answer; else None.
 

@@ -65,11 +65,11 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 4000,
-    "rewards/latex": 1350,
-    "rewards/sandbox": 2700,
+    "rewards": 4100,
+    "rewards/latex": 1400,
+    "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14050,
+    "tests": 14100,
 }
 
 
