@@ -128,3 +128,15 @@ def test_a_hexadecimal_answer_is_no_huge_exponent():
     entries = make_entries("bitwise_arithmetic", {}, 300)
     (entry, *_) = (entry for entry in entries if NO_ANSWER.search(entry["answer"]))
     assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
+
+
+def test_the_fraction_of_the_question_is_no_answer_to_simplifying_it():
+    from recipes.arithmetic.train import RecipeArguments, metric, to_row
+
+    args = RecipeArguments(dataset_name="fraction_simplification")
+    (item,) = reasoning_gym.create_dataset(args.dataset_name, seed=1, size=1)
+    row, metadata = to_row(item, args), item["metadata"]
+    copied = f"{metadata['numerator']}/{metadata['denominator']}"
+    assert copied in item["question"]
+    for answer, right in ((copied, False), (f"${copied}$", False), (item["answer"], True)):
+        assert metric(row, f"<answer>{answer}</answer>")["lenient"] is right

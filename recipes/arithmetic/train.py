@@ -116,14 +116,16 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right and in the asked format; lenient: right, format ignored; format: as asked.
 
-    If the gold is not a number, or the row has none because several answers are right, lenient
-    means a right answer in the tag, whatever text is around the tag.
+    Where the gold is no number, or a fraction (whose form may be the task), or the row has none
+    because several answers are right, lenient means a right answer in the tag, whatever text is
+    around the tag.
     """
     formatted = is_xml_format(completion)
     in_tag = last_tag(answer_part(completion))
     right = score_reasoning_gym(in_tag, row["entry"]) == 1.0
     gold, lenient = row["answer"], right
-    if gold is not None and number_of(gold) is not None:
+    is_number = gold is not None and not re.search("/|frac", gold) and number_of(gold) is not None
+    if is_number:
         lenient = is_final_answer(completion, gold)
     return {"strict": formatted and right, "lenient": lenient, "format": formatted}
 
