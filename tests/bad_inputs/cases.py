@@ -47,6 +47,8 @@ SETTINGS = [
     ({"dataset_config": "mian"}, "dataset_config is 'mian', and there is no folder data/mian"),
     ({"question_column": "answer"}, "question_column and answer_column are both 'answer'"),
     ({"chat_template_path": "a.jinja"}, "No such file or directory", "a.jinja"),
+    ({"env": {"HF_HOME": None}}, "env: HF_HOME is None; give a text or a number."),
+    ({"env": {"A=B": 1}}, "env: 'A=B' is no name of a variable"),
     # Rewards
     ({"reward_funcs": []}, "reward_funcs is empty"),
     ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
@@ -126,8 +128,6 @@ YAML = [
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: it has the alias *a; write"),
     ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
     (LAUGHS, "cannot read run.yaml: it has the alias *a0; write"),
-    ("env: {HF_HOME: null}\n", "env: HF_HOME is None; give a text or a number."),
-    ("env: {A=B: 1}\n", "env: 'A=B' is no name of a variable"),
     ("max_steps: 0100\n", "cannot read run.yaml: 0100 (line 1) is not a decimal", "reads it as 64"),
     ("max_steps: 1:30\n", "1:30 (line 1) is not a decimal number: YAML reads it as 90"),
     ("a: " + "x" * 2_000_000, "cannot read run.yaml: it has 2,000,003 bytes"),
