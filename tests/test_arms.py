@@ -1,12 +1,14 @@
 """Several seeds and control arms: figures by hand, and runs that really follow one another."""
 
 import contextlib
+import subprocess
 import sys
 from argparse import Namespace
+from types import SimpleNamespace
 
 import arms as script
 import pytest
-from support.launching import ROOT, TINY
+from support.launching import ROOT, TINY, warmed
 from support.tiny_model import build_tiny_model
 
 from recipes.common.data.recipe import import_recipe
@@ -171,7 +173,10 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
 
 @pytest.mark.slow
 def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, monkeypatch, capsys):
-    """In this process: a test above launches."""
+    """In this process: a test above launches. Supervised steps do not wait for their imports."""
+    begin = subprocess.Popen
+    warm = SimpleNamespace(Popen=lambda words, **options: begin(warmed(words), **options))
+    monkeypatch.setattr(arms, "subprocess", warm)
 
     def train_here(options, folder, words):
         with monkeypatch.context() as patch, contextlib.suppress(SystemExit):  # a finished run
@@ -204,5 +209,5 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     assert (constant["change"], constant["p"]) == (0.0, 1.0)
     trained = read_json(tmp_path / "q.5-constant-seed0/run_config.json")
     assert trained["reward_funcs"] == ["constant"]
-    warmed = read_json(tmp_path / "q.5-sft-grpo-seed0/run_config.json")
-    assert warmed["model_name_or_path"] == str(tmp_path / "q.5-warm-start-seed0")
+    after_sft = read_json(tmp_path / "q.5-sft-grpo-seed0/run_config.json")
+    assert after_sft["model_name_or_path"] == str(tmp_path / "q.5-warm-start-seed0")
