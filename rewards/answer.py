@@ -334,7 +334,8 @@ def last_tag(text: str) -> str | None:
     Example: `last_tag("<answer>18</answer>") == "18"`;
     `last_tag("<answer>18</answer> Actually, it is 20.") is None`
     """
-    text = before_next_problem(text, (text.find("</answer>") + 1) or len(text))
+    if (first := text.find("</answer>")) >= 0:
+        text = before_next_problem(text, first)
     place = find_tag(text, "answer")
     return inside_of(text, place) if place and not _is_taken_back(text, place) else None
 

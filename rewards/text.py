@@ -265,7 +265,8 @@ _ANOTHER_BEHIND = re.compile(
 def is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -> bool:
     """Whether another value is offered in the same breath.
 
-    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20".
+    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20". `value` is that of the
+    place; None where it is no number, so that no number can be compared with it.
     """
     before = _ANOTHER_BEFORE.search(text, max(start - 40, 0), start)
     for match in filter(None, (before, _ANOTHER_BEHIND.match(text, end))):
@@ -273,7 +274,7 @@ def is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -
             return True
         # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all".
         readings = (match[1].rstrip(".,"), match[1].split()[0].rstrip(".,"))
-        if value not in map(number_of, readings):
+        if value is not None and value not in map(number_of, readings):
             return True
     return False
 
