@@ -116,16 +116,14 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right and in the asked format; lenient: right, format ignored; format: as asked.
 
-    Where the gold is no number, or a fraction (whose form may be the task), or the row has none
-    because several answers are right, lenient means a right answer in the tag, whatever text is
-    around the tag.
+    Where the gold is no number, a fraction (its form may be the task) or None (several answers are
+    right), lenient means a right answer in the tag, whatever is around the tag.
     """
     formatted = is_xml_format(completion)
     in_tag = last_tag(answer_part(completion))
     right = score_reasoning_gym(in_tag, row["entry"]) == 1.0
-    gold, lenient = row["answer"], right
-    is_number = gold is not None and not re.search("/|frac", gold) and number_of(gold) is not None
-    if is_number:
+    gold, lenient = row["answer"] or "", right
+    if number_of(gold) is not None and not re.search("/|frac", gold):
         lenient = is_final_answer(completion, gold)
     return {"strict": formatted and right, "lenient": lenient, "format": formatted}
 
