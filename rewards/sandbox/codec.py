@@ -261,7 +261,8 @@ class Table:
         _, arguments, *state = reduce(error)
         members = {name: member.__get__(error) for name, member in members_of(type(error)).items()}
         attributes = dict(*state) | members
-        attributes |= {name: getattr(error, name) for name in CHAIN if getattr(error, name)}
+        chain = {name: getattr(error, name) for name in CHAIN}
+        attributes |= {name: value for name, value in chain.items() if value is not CHAIN[name]}
         text = str(error)[:1000] if isinstance(type(error).__str__, FunctionType) else None
         kinds = [(kind.__module__, kind.__name__) for kind in type(error).__mro__[:-1]]
         head = [kinds, text, list(attributes)]
