@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.latex.number import CONDITIONS, CURRENCIES, HEDGES, SCALE, number_of
+from rewards.latex.number import CURRENCIES, HEDGES, QUALIFIERS, SCALE, number_of
 from rewards.latex.parse import NUMBER_WORDS, tidy
 from rewards.text import (
     Place,
@@ -254,7 +254,7 @@ def stated_text(text: str) -> str | None:
         subject = None if re.search("[A-Za-z]", words[:start]) else number_of(words[:start])
         is_false = subject is not None and number_of(answer) not in (None, subject)
         return None if is_false else answer  # "20 is 18" states no answer
-    vague = (HEDGES | CONDITIONS).intersection(words.casefold().split())
+    vague = (HEDGES | QUALIFIERS).intersection(words.casefold().split())
     is_vague = vague or re.search(r"[=\\^]", words)
     value = None if is_vague else stated(words)
     return None if value is None else str(value)
@@ -399,7 +399,7 @@ def _after_marker(text: str) -> Stated | None:
         # The same number in the text itself, which `_plain` may have shortened.
         number = _NUMBER.search(text, marker.end())
         start, end = number.span() if number else (marker.end(), marker.end())
-        value = numbers and _value_of_match(numbers[0])
+        value = _value_of_match(numbers[0])
         if is_denied(text, start, end) or is_one_of_several(text, start, end, value):
             return Stated(None, end)
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())  # "9 * 2 = 18"

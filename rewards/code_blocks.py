@@ -152,7 +152,7 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
 
 
 def _likeness(block: Block) -> int:
-    """How like a program a block is: 2 for Python, 1 for that cut off or without a name, else 0.
+    """2 for a block of Python, 1 where it is cut off and for code without a language, else 0.
 
     Example: `_likeness(Block("", "print(7)", True)) == 1`; `_likeness(Block("", "7", True)) == 0`
     """

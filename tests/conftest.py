@@ -9,6 +9,7 @@ import yaml
 
 # Before torch loads: threads that spin while they wait make a busy machine many times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Where DeepSpeed compiles its kernels.
 os.environ.setdefault("CXX", str(Path(__file__).parent / "support/quick_c++"))
 # A name such as org/model passes as one of the Hub, which no test asks for; offline it is refused.
 os.environ.pop("HF_HUB_OFFLINE", None)

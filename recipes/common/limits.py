@@ -155,7 +155,8 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
 
 
 def check_combinations(values: dict[str, Any]) -> list[str]:
-    """Return the problems of settings that do not go together, and of public names with a secret.
+    """Return the problems of settings that do not go together, and of public names that hold a
+    secret or that the Hub would not take.
 
     `values` holds all settings of a run by name.
     """

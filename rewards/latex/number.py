@@ -43,14 +43,14 @@ HEDGES = {
     "maybe", "perhaps", "possibly", "probably", "about", "approximately", "around", "nearly",
     "almost", "roughly",
 }  # fmt: skip
-# Words that make an answer hold under a condition, or a bound of it.
-CONDITIONS = {
+# Words that bound or change an answer, or let it hold under a condition.
+QUALIFIERS = {
     "if", "unless", "when", "while", "until", "otherwise", "without", "except", "besides", "most",
     "least", "below", "under", "above", "versus", "vs", "impossible", "invalid", "doubled",
     "tripled", "halved", "binary",
 }  # fmt: skip
 # No unit contains these words: they belong to the number or to a sentence, or deny the number.
-_NO_UNITS = HEDGES | CONDITIONS | NUMBER_WORDS.keys() | {
+_NO_UNITS = HEDGES | QUALIFIERS | NUMBER_WORDS.keys() | {
     "no", "not", "never", "wrong", "incorrect", "false", "or", "and", "but", "than", "to", "by",
     "mod", "modulo", "times", "plus", "minus", "over", "root", "pi", "sqrt", "choose", "point",
     "third", "quarter", "quarters", "e", "i", "k", "sin", "cos", "tan", "log", "ln", "st", "nd",

@@ -204,10 +204,11 @@ def are_same_lines(printed: str, expected: str) -> bool:
 
     Example: `are_same_lines("1 \n2\n\n", "1\n2")`
     """
-    texts = [text.rstrip() for text in (printed, expected)]
-    one, other = (text.count("\n") for text in texts)
-    lines = ([line.rstrip() for line in text.split("\n")] for text in texts)
-    return one == other and next(lines) == next(lines)
+    printed, expected = printed.rstrip(), expected.rstrip()
+    if printed.count("\n") != expected.count("\n"):
+        return False
+    pairs = zip(printed.split("\n"), expected.split("\n"), strict=True)
+    return all(line.rstrip() == other.rstrip() for line, other in pairs)
 
 
 def _outcome(passed: list[bool], reason: str, seconds: float, output: bytes) -> Outcome:

@@ -123,7 +123,7 @@ class Slot:
         if not report["confined"]:
             raise ZygoteDied("a program or its tests could not be confined")
         used = Times(report["used_s"], max(0.0, report["wall_s"] - report["waited_s"]))
-        for output in outputs:  # a program may have set flags that reading would fail by: O_DIRECT
+        for output in outputs:  # else reading fails by flags that a program has set (O_DIRECT)
             fcntl.fcntl(output, fcntl.F_SETFL, 0)
         written = [os.pread(output.fileno(), OUTPUT_BYTES, 0) for output in outputs]
         return Ran(report["exits"], written, report["late"], used, report["wall_s"])

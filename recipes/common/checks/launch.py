@@ -21,13 +21,13 @@ def check_launch() -> None:
     The launch file is named on the command line of the launcher, which started this process.
     """
     lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
-    left = "WORLD_SIZE" if world_size() > 1 else None
-    left = next(filter(parse_flag_from_env, ENGINES), left)
-    if left and lacking:
+    left_over = [*filter(parse_flag_from_env, ENGINES)]
+    left_over += ["WORLD_SIZE"] if world_size() > 1 else []
+    if left_over and lacking:
         raise ValueError(
-            f"{left} is {os.environ[left]} in the environment, but no launcher set "
+            f"{left_over[0]} is {os.environ[left_over[0]]} in the environment, but no launcher set "
             f"{', '.join(lacking)}: the run would wait for processes that nobody started. Use "
-            f"accelerate launch, or unset {left}."
+            f"accelerate launch, or unset {', '.join(left_over)}."
         )
     if os.environ.get("LOCAL_RANK", "-1") != "-1" and "WORLD_SIZE" not in os.environ:
         raise ValueError(
