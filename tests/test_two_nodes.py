@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from support.launching import SLOWLY, command, start, wait_for, wait_for_end
+from support.launching import SLOWLY, command, start, wait_for, wait_for_end, warmed
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_deepspeed_trains_across_two_nodes_and_a_cut_link_ends_both_with_a_messa
         launcher += ["--main_process_ip=10.77.0.1", "--main_process_port=29577"]
         run = ("arithmetic", "quickstart", model, tmp_path / "run")
         words = command(*run, "accelerate_configs/zero2.yaml", launcher, **SETTINGS)
-        processes.append(start(["ip", "netns", "exec", name, *words], log, ENVIRONMENT))
+        processes.append(start(["ip", "netns", "exec", name, *warmed(words)], log, ENVIRONMENT))
     wait_for("step 3/500", logs[0], processes[0])
     assert "Engine: ZeRO-2, 2 processes" in logs[0].read_text()
     ip(f"-n {nodes[1]} link set {LINK} down")

@@ -2,12 +2,14 @@
 
 Four fifths of a short launch are imports. `warm.py serve SOCKET` makes them once and then forks
 for each program that `warm.py ask SOCKET WORDS` hands over, with the environment, the working
-directory and the open files of who asked. Launchers find it under the name of the interpreter, so
-`accelerate launch` and its ranks are what they are elsewhere but for their imports. Its parent is
-not who asked for it: a program that looks at its parent, or is to end with it, is started without.
+directory, the network and the open files of who asked. Launchers find it under the name of the
+interpreter, so `accelerate launch` and its ranks are what they are elsewhere but for their imports.
+Its parent is not who asked for it: a program that looks at its parent, or is to end with it, is
+started without.
 """
 
 import atexit
+import ctypes
 import importlib
 import json
 import os
@@ -22,6 +24,7 @@ IMPORTED = ["accelerate.commands.launch", "matplotlib.pyplot", "peft", "reasonin
 IMPORTED += ["scipy.stats"]  # of the verdict
 IMPORTED += [f"recipes.common.{name}" for name in ("run", "checks.preflight", "report.record")]
 IMPORTED += [f"recipes.common.{name}" for name in ("sampling.idle", "training.tracking")]
+CLONE_NEWNET = 0x40000000  # os.setns is of Python 3.12
 
 
 def ask(path: str, words: list[str]) -> int:
@@ -30,7 +33,8 @@ def ask(path: str, words: list[str]) -> int:
         link.connect(path)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: link.sendall(b"%d\n" % number))
-        socket.send_fds(link, [b"-"], [0, 1, 2])
+        network = os.open("/proc/self/ns/net", os.O_RDONLY)  # of the machine that a test plays
+        socket.send_fds(link, [b"-"], [0, 1, 2, network])
         request = {"words": words, "env": dict(os.environ), "cwd": os.getcwd()}
         link.sendall(json.dumps(request).encode() + b"\n")
         return int(link.makefile().readline() or 1)
@@ -60,16 +64,19 @@ def serve(path: str) -> None:
 
 def watch(asked: socket.socket, python: str) -> None:
     """Fork once more for the program, and tell its status to the one that asked."""
-    _, files, *_ = socket.recv_fds(asked, 1, 3)
+    _, (*files, network), *_ = socket.recv_fds(asked, 1, 4)
     request = json.loads(asked.makefile().readline())
     program = os.fork()
     if not program:
         asked.close()
+        if os.stat(network).st_ino != os.stat("/proc/self/ns/net").st_ino:
+            assert ctypes.CDLL(None).setns(network, CLONE_NEWNET) == 0
+        os.close(network)
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
         run_program(**request, python=python)
-    for file in files:
+    for file in (*files, network):
         os.close(file)
     ended = os.pidfd_open(program)
     while ended not in select.select([ended, asked], [], [])[0]:
