@@ -25,7 +25,7 @@ def test_the_prepared_model_answers_and_is_left_alone_afterwards(tmp_path, capsy
     inputs = tokenizer.apply_chat_template(
         question, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    output = model.generate(**inputs, max_new_tokens=12, do_sample=False)
+    output = model.float().generate(**inputs, max_new_tokens=12, do_sample=False)
     assert "Paris" in tokenizer.decode(output[0, inputs["input_ids"].shape[1] :])
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     prepare_model.prepare(folder)
