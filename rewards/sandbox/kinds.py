@@ -98,6 +98,8 @@ UNSENT = frozenset(
 
 def base_of(kind: type) -> type:
     """The nearest of the BASES from which a type derives; `object` if it derives from no other."""
+    if kind in CONTAINERS:  # at once: each call asks it for each container that both ends hold
+        return kind
     return next(base for base in kind.__mro__ if BASES.get(base.__name__) is base)
 
 
