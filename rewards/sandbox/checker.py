@@ -66,9 +66,11 @@ class Program:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._caller.call(self.__name__, arguments, keywords)
 
-    def __bool__(self) -> bool:  # of a flag, which stays at the other end
+    def __bool__(self, *_: Any) -> bool:  # of a flag, which stays at the other end
         self._caller.table.refused = f"{self.__name__} is used as a value: it can only be called"
         raise NotPlain(self._caller.table.refused)
+
+    __eq__, __hash__ = __bool__, object.__hash__  # else `f(1) != LIMIT` is true of every LIMIT
 
 
 def _fault(test: CodeType, scope: dict[str, Any], caller: Caller) -> str:
