@@ -151,6 +151,7 @@ def test_hidden_tests_are_logged_and_not_scored():
 
 
 NULLABLE = ("setup", "preamble", "entry_point", "hidden_tests")
+METHOD = "class A:\n    def f(self, x): return 2 * x"
 SUM, SUMS = "def sum(a, b): return 6 if a == 10 else 4", ["assert sum(10, 15) == 6"]
 
 
@@ -161,6 +162,7 @@ SUM, SUMS = "def sum(a, b): return 6 if a == 10 else 4", ["assert sum(10, 15) ==
         ("assert TWO == 2\n" + DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 0.0),  # unseen
         ("def f(x): return add(x, x)", TESTS, {"preamble": "from operator import add"}, 1.0),
         (DOUBLE, TESTS, {"preamble": "def f(x): return 1"}, 1.0),
+        (METHOD, TESTS, {"preamble": "def f(x): return A().f(x)"}, 1.0),  # A comes behind it
         (SUM, SUMS, {"entry_point": "sum"}, 1.0),
         ("def total(a, b): return 6", SUMS, {"entry_point": "sum"}, 0.0),  # not Python's own sum
         (f"from __future__ import annotations\n{DOUBLE}", TESTS, {"preamble": "import math"}, 1.0),

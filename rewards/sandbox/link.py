@@ -14,9 +14,10 @@ test passes. An exception that would end a loop (`StopIteration`) arrives as ano
 
 What is not covered: the program may answer anything, late or never (the time limit ends that).
 Functions, coroutines and objects cannot be used at the other end, even in a correct program. What
-shows in one process alone: that a generator was closed, or what it returned; what a thread changes
-after the last answer; the `id` of an argument in the next call; that a number or text which comes
-back is the same object (so a list with a NaN no longer equals itself).
+shows in one process alone: what is set in a module, such as a seed of `random`, and warnings and
+logs; that a generator was closed, or what it returned; what a thread changes after the last answer;
+the `id` of an argument in the next call; that a number or text which comes back is the same object
+(so a list with a NaN no longer equals itself).
 """
 
 import builtins
