@@ -17,6 +17,7 @@ READ = [  # the YAML, the command line, and the setting that is read of them
     ({}, ["--scale_rewards", "False"], "scale_rewards", "none"),
     ({}, ["--pad_to_multiple_of", "8"], "pad_to_multiple_of", 8),  # it may be a text as well
     ({}, ["--reward_kwargs", '{"a": {"b": 0.5}}'], "reward_kwargs", {"a": {"b": 0.5}}),
+    ({"hub_model_id": "{a}"}, [], "hub_model_id", "{a}"),  # a text, and no mapping
 ]
 
 

@@ -279,9 +279,10 @@ def read_text(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
     `hint` is its type. None for a pipe and for JSON that cannot be read, with a message in
     `problems`.
     """
+    options = typing.get_args(hint)
     if takes_list(hint) and isinstance(value, str | int | float):
         value = [value]
-    if isinstance(value, str) and int in typing.get_args(hint) and value.isdecimal():
+    if isinstance(value, str) and int in options and value.isdecimal():
         with contextlib.suppress(ValueError):  # more digits than Python reads: refused as a text
             value = int(value)  # also if the type allows text, as for pad_to_multiple_of
     if name == "scale_rewards":
@@ -293,7 +294,8 @@ def read_text(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
         return [path for path in paths if path is not None]
     if name in PATHS:
         return expand_path(name, value, problems)
-    if isinstance(value, str) and value.startswith("{"):
+    takes_mapping = any((typing.get_origin(option) or option) is dict for option in options)
+    if takes_mapping and isinstance(value, str) and value.startswith("{"):
         try:
             return json.loads(value)
         except (ValueError, RecursionError) as error:
