@@ -18,6 +18,8 @@ READ = [  # the YAML, the command line, and the setting that is read of them
     ({}, ["--pad_to_multiple_of", "8"], "pad_to_multiple_of", 8),  # it may be a text as well
     ({}, ["--reward_kwargs", '{"a": {"b": 0.5}}'], "reward_kwargs", {"a": {"b": 0.5}}),
     ({"hub_model_id": "{a}"}, [], "hub_model_id", "{a}"),  # a text, and no mapping
+    ({"num_train_rows": 5}, ["--num_train_rows", "null"], "num_train_rows", None),
+    ({"reward_weights": [2.0]}, ["--reward_weights", "null"], "reward_weights", None),
 ]
 
 

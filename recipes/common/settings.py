@@ -280,6 +280,8 @@ def read_text(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
     `problems`.
     """
     options = typing.get_args(hint)
+    if value in ("null", ["null"]) and type(None) in options:
+        return None  # on the command line, as in a YAML
     if takes_list(hint) and isinstance(value, str | int | float):
         value = [value]
     if isinstance(value, str) and int in options and value.isdecimal():
