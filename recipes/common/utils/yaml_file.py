@@ -35,6 +35,12 @@ class UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
 
 UniqueKeys.add_constructor("tag:yaml.org,2002:int", UniqueKeys.construct_decimal)
+# YAML 1.1 takes 1e-6 for a text, also where no type of a setting turns it into a number.
+UniqueKeys.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
