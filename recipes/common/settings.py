@@ -161,13 +161,19 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
 
 def set_environment(variables: Any) -> None:
     """Set variables of the environment that the shell has not set, as TRL's own parser does."""
+    import datasets
+    import huggingface_hub
+
     if not isinstance(variables, dict):
         raise ValueError(f"it is {variables!r}; it must be a mapping of names to values.")
+    read = {*vars(huggingface_hub.constants), *vars(datasets.config)} - os.environ.keys()
     for name, value in variables.items():
         if value is None or isinstance(value, dict | list):
             raise ValueError(f"{name} is {value!r}; give a text or a number.")
         if not re.fullmatch(r"\w+", str(name)):
             raise ValueError(f"{name!r} is no name of a variable; use letters, digits and _.")
+        if name in read:
+            raise ValueError(f"{name} is read before this file: export it in the shell instead.")
         os.environ.setdefault(str(name), str(value))
 
 

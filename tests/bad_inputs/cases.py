@@ -49,6 +49,7 @@ SETTINGS = [
     ({"chat_template_path": "a.jinja"}, "No such file or directory", "a.jinja"),
     ({"env": {"HF_HOME": None}}, "env: HF_HOME is None; give a text or a number."),
     ({"env": {"A=B": 1}}, "env: 'A=B' is no name of a variable"),
+    ({"env": {"HF_DATASETS_CACHE": "/big"}}, "env: HF_DATASETS_CACHE is read before this file"),
     # Rewards
     ({"reward_funcs": []}, "reward_funcs is empty"),
     ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
