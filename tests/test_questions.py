@@ -116,6 +116,7 @@ HUB = [  # the rows of each file of a folder, settings
      {"dataset_config": "main"}),
     ({"main/train/0000.parquet": TRAIN, "main/test/0000.parquet": TEST}, {}),
     ({"train/a.csv": TRAIN, "test/a.csv": TEST}, {}),
+    ({"[1] of ?/train.csv": TRAIN, "[1] of ?/test.csv": TEST}, {"dataset_config": "[1] of ?"}),
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Read the rows of files and folders, in the layouts that data sets have, by split."""
 
 import csv
+import glob
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -77,11 +78,12 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
     ValueError if a split is in several subfolders: these are configurations.
     """
     folder = folder.resolve()
+    base = glob.escape(str(folder))  # "[" in its name would be part of a pattern
     try:
-        patterns = get_data_patterns(str(folder))
+        patterns = get_data_patterns(base)
     except EmptyDatasetError:
         return {}
-    found = DataFilesDict.from_patterns(patterns, str(folder), allowed_extensions=KINDS)
+    found = DataFilesDict.from_patterns(patterns, base, allowed_extensions=KINDS)
     splits = {str(split): [Path(file) for file in files] for split, files in found.items() if files}
     # Where a subfolder is named as a split, such as a run's evaluation, `datasets` reads it alone.
     names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in KINDS)
