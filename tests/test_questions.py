@@ -138,6 +138,12 @@ def test_several_configurations_are_named(tmp_path):
         load(tmp_path)
 
 
+def test_a_packed_file_is_named(tmp_path):
+    (tmp_path / "train.jsonl.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(ValueError, match="gz is packed: unpack it"):
+        load(tmp_path)
+
+
 def test_a_saved_data_set_is_read(tmp_path):
     Dataset.from_list(ITEMS).save_to_disk(str(tmp_path / "saved"))
     assert sum(map(len, load(tmp_path / "saved"))) == 40

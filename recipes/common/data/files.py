@@ -84,7 +84,10 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
     except EmptyDatasetError:
         return {}
     found = DataFilesDict.from_patterns(patterns, base, allowed_extensions=KINDS)
-    splits = {str(split): [Path(file) for file in files] for split, files in found.items() if files}
+    splits = {str(split): [*map(Path, files)] for split, files in found.items() if files}
+    for file in chain.from_iterable(splits.values()):
+        if file.suffix.lower() not in KINDS:  # `datasets` takes train.jsonl.gz for a .jsonl
+            raise ValueError(f"dataset_path: {file} is packed: unpack it.")
     # Where a subfolder is named as a split, such as a run's evaluation, `datasets` reads it alone.
     names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in KINDS)
     own = [folder / name for name in names if name not in FILES_TO_IGNORE]
