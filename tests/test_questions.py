@@ -2,8 +2,10 @@
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
+import numpy
 import pandas as pd
 import pytest
 from datasets import Dataset
@@ -136,6 +138,12 @@ def test_several_configurations_are_named(tmp_path):
         write(tmp_path / name / "train.parquet", ITEMS)
     with pytest.raises(ValueError, match="holds rows in main, socratic: choose one by dataset_con"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("answer", [numpy.float32(35.1), Decimal("35.1")])
+def test_a_number_of_another_kind_is_read_as_it_is_written(tmp_path, answer):
+    pd.DataFrame([{**ITEMS[0], "answer": answer}]).to_parquet(tmp_path / "a.parquet")
+    assert load(tmp_path / "a.parquet", num_eval_rows=0)[0] == [{**ITEMS[0], "answer": "35.1"}]
 
 
 def test_a_packed_file_is_named(tmp_path):
