@@ -83,6 +83,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 NESTED = {"question_column": "data.question", "answer_column": "data.answers.0.text"}
 READ = [  # the name of a file, its text, settings
     ("excel.csv", "\ufeffquestion;answer\r\n{};{}\r\n".format(*PAIR), {}),
+    ("spaces.csv", 'question, answer\n"{}", {}\n'.format(*PAIR), {}),
     ("chat.jsonl", json.dumps({"messages": [SYSTEM, *CHAT]}), {}),
     ("nested.jsonl", json.dumps({"data": {"question": PAIR[0], "answers": [{"text": 2}]}}), NESTED),
     ("wrapped.json", json.dumps({"version": 1, "data": [ROW]}, indent=1), {}),

@@ -133,7 +133,7 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
         header = lines.readline()
         lines.seek(0)
         separator = max(",;\t", key=header.count)
-        rows = csv.DictReader(lines, delimiter=separator, strict=True)
+        rows = csv.DictReader(lines, delimiter=separator, strict=True, skipinitialspace=True)
         names = [name for name in rows.fieldnames or () if name]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the first line names {', '.join(doubles)} twice: keep one of each.")
