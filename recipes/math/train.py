@@ -74,10 +74,11 @@ def check_gold(gold: str, boxed: bool) -> str | None:
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Load training and held-out rows, drawn by `seed`; check that each gold can be compared."""
-    if "{answer}" not in args.reference:
+    own = args.reference.replace("{answer}", "17")
+    if not metric({"answer": "17", "reference": own}, own)["strict"]:
         raise ValueError(
             f"reference is {args.reference!r}; it must be a right completion with {{answer}} in "
-            "its place: \\boxed{{answer}}, or "
+            "its place, in a box or in tags: \\boxed{{answer}}, or "
             "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
         )
 

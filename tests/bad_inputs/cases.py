@@ -220,6 +220,7 @@ FILES = [
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "He has 2 pens and 3 cups."}\n', {}),
      "line 41: 'He has 2 pens and 3 cups.' states no single answer"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
+    (("a.jsonl", ALL, {"reference": "\\boxed{answer}"}), "in a box or in tags: \\boxed{{answer}}"),
     (("a.jsonl", ALL, {"reward_funcs": ["gsm8k_correctness"]}),
      "reward 'gsm8k_correctness': scores 0.0 instead of 2.0 for the reference answer"),
 ]
