@@ -1,6 +1,5 @@
 """Score rows one by one (a failure voids one row only), group rows by task, read JSON Lines."""
 
-import contextlib
 import gzip
 import json
 import logging
@@ -155,9 +154,12 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
             f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8."
         ) from error
     if text.lstrip().startswith("["):
-        with contextlib.suppress(ValueError, RecursionError):  # no JSON list: read by lines
-            items = enumerate(json.loads(text), start=1)
+        try:
+            items = enumerate(parse_line(text), start=1)
             return ((f"{file}, item {number}", json.dumps(item)) for number, item in items)
+        except ValueError as error:
+            if "Extra data" not in str(error):  # else a list a line
+                raise ValueError(f"{file}: {error}") from error
     lines = enumerate(text.split("\n"), start=1)  # splitlines would cut at U+2028 in a string
     return ((f"{file}, line {number}", line) for number, line in lines if line.strip())
 
@@ -178,8 +180,8 @@ def parse_line(line: str) -> Any:
         raise ValueError("it is nested too deeply for JSON.") from error
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"it is not JSON ({error.msg}, column {error.colno}): one line of a .jsonl file is one "
-            "JSON object."
+            f"it is not JSON ({error.msg}, {f'line {error.lineno}, ' * (error.lineno > 1)}column "
+            f"{error.colno}): one line of a .jsonl file is one JSON object."
         ) from error
 
 

@@ -80,6 +80,8 @@ def test_a_file_is_read_line_by_line_packed_or_as_one_list(tmp_path):
         (b'{"a": "1"', "line 1: it is not JSON (Expecting ',' delimiter, column 10)"),
         (b'{"a": "1", "a": "2"}', "line 1: the key 'a' stands twice in one object"),
         (b'{"a": "1"}\n\xff', "line 2: it is not UTF-8"),
+        (b'[{"a": "1", "a": "2"}]', "the key 'a' stands twice in one object"),  # of a list too
+        (b'[{"a": "1"},\n]', "it is not JSON (Expecting value, line 2, column 1)"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
