@@ -215,6 +215,7 @@ FILES = [
      "cannot be compared with an answer"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "N/A"}\n', {}),
      "line 41: the answer is 'N/A', which stands for none"),
+    (("a.csv", "question,answer\n1 + 1 =,—\n", {}), "row 1: the answer is '—', which stands for"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "2<|im_end|>3"}\n', {}),
      "line 41: '2<|im_end|>3' is not right in its own reference completion"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "He has 2 pens and 3 cups."}\n', {}),

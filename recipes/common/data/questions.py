@@ -24,7 +24,7 @@ from rewards.text import question_of as text_of
 
 Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
 Check = Callable[[str], str | None]  # gold -> why it cannot be used, or None
-NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # written for a missing answer
+NO_ANSWER = {"n/a", "", "todo", "tbd", "null", "nan"}  # written for a missing answer, or dashes
 ONE_IN = 8  # without a test split, one question in so many is held out
 
 
@@ -231,7 +231,7 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
     gold = gold_of(answer)
     if not gold:
         raise ValueError(f"{columns[1]} has no final answer behind ####")
-    if gold.lower() in NO_ANSWER:
+    if gold.lower().strip("-–—?") in NO_ANSWER:  # Excel makes a long dash of --
         raise ValueError(f"the answer is {gold!r}, which stands for none")
     if problem := check(gold):
         raise ValueError(problem)
