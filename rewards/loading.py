@@ -260,12 +260,12 @@ def find_object(spec: str) -> Callable:
 
 def import_location(location: str) -> ModuleType:
     """Import a module (`package.module`, also of the working folder) or a file (`path/file.py`)."""
+    if os.getcwd() not in sys.path:  # a script has its own folder there instead
+        sys.path.append(os.getcwd())
     if location.endswith(".py"):
         file = Path(location).resolve()
         # The name has the whole path in it, so that no two files collide.
         return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
-    if os.getcwd() not in sys.path:  # a script has its own folder there instead
-        sys.path.append(os.getcwd())
     return importlib.import_module(location)
 
 

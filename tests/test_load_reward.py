@@ -123,6 +123,14 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
     assert [reward(completions=[""]) for reward in loaded] == [["a"], ["b"]]
 
 
+def test_the_file_of_a_reward_imports_from_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("amounts.py").write_text("amount = 3.0")
+    Path("mine.py").write_text("import amounts\ndef f(completions, **_): return [amounts.amount]")
+    assert load_reward("mine.py:f")(completions=[""]) == [3.0]
+
+
 def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
     folder = tmp_path / "scorer"
     folder.mkdir()
