@@ -186,7 +186,7 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
             )
     required = {name for name, p in parameters.items() if p.default is p.empty}
     # A function that names no parameter, such as `f(**kwargs)`, is a reward.
-    takes_only_its_own = parameters and not parameters.keys() & TRL_ARGUMENTS
+    takes_only_its_own = (parameters or not kinds) and not parameters.keys() & TRL_ARGUMENTS
     if not (inspect.isclass(target) or (takes_only_its_own and required <= kwargs.keys())):
         return functools.partial(target, **kwargs) if kwargs else target
     try:

@@ -42,6 +42,9 @@ class Later(Counter):
 def make(limit):
     return Counter(limit)
 
+def make_usual():
+    return Counter()
+
 def by_position(prompts, completions, /, **kwargs): ...
 def of_a_kind(completions, **kwargs): ...
 async def slow_steps(completions, **kwargs): ...
@@ -93,6 +96,7 @@ PENALTY = "trl.rewards.get_repetition_penalty_reward"
         ("{mine}:slow", {"amount": 3.0}, "short", 3.0),  # async def
         ("{mine}:short_of_4", {"limit": 5}, "short", 1.0),  # a partial
         ("{mine}:make", {"limit": 5}, "short", 1.0),  # a function that returns one, as TRL's do
+        ("{mine}:make_usual", {}, "short", 1.0),  # which takes no parameter
         (PENALTY, {"ngram_size": 1, "max_penalty": -2.0}, "short", -1.5),
     ],
 )
