@@ -88,6 +88,8 @@ def load_rewards(
             rewards.append(reward if own_tasks is None else with_tasks(reward, own_tasks, spec))
         except ValueError as problem:
             problems.append(str(problem))
+        except Exception as error:
+            problems.append(f"reward {spec!r}: {describe(error)}.")
     for name, count in Counter(reward.name for reward in rewards).items():
         if count > 1:
             problems.append(
@@ -248,11 +250,11 @@ def find_object(spec: str) -> Callable:
         raise ValueError(
             f"reward {spec!r}: cannot import {location!r}: {describe(error)}."
         ) from error
-    target = getattr(module, name, None)
-    if target is None:
+    if not hasattr(module, name):
         close = difflib.get_close_matches(name, dir(module), n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")
+    target = getattr(module, name)
     if not callable(target):
         raise ValueError(f"reward {spec!r} is {target!r:.80}, which cannot be called.")
     return target

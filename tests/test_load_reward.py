@@ -212,6 +212,12 @@ def test_all_problems_of_the_rewards_of_a_run_are_reported_at_once(mine):
     assert [part for part, line in zip(parts, lines, strict=True) if part not in line] == []
 
 
+def test_a_module_of_torch_that_is_no_reward_model_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("import torch\nhead = torch.nn.Linear(1, 1)\n")
+    text = message(load_rewards, [f"{tmp_path}/mine.py:head"])
+    assert text.startswith(f"reward '{tmp_path}/mine.py:head': AttributeError: 'Linear' object has")
+
+
 def test_two_rewards_of_one_name_are_refused(mine):
     Path("other.py").write_text("def short(completions, **kwargs): return []\n")
     text = message(load_rewards, [f"{mine}:short", "other.py:short"])
