@@ -175,7 +175,7 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     """
     wanted, result = _read_gold(gold), answer.rpartition("=")[2]
     sources = {gold_answer(gold), wanted.source, *(item.source for item in wanted.items)}
-    if _squeezed(result) in map(_squeezed, sources):
+    if not {_squeezed(answer), _squeezed(result)}.isdisjoint(map(_squeezed, sources)):
         return False
     # `written_number` is None for an expression that is not worked out, such as 4+3.
     gold_numbers = [written_number(tree) for tree in _values(wanted)]
