@@ -107,7 +107,7 @@ def gold_problem(gold: str) -> str | None:
     """
     problem = problem_of(_read_gold(gold))
     if problem == "":
-        return f"use mathematics with a value, or at most {MAX_GOLD_WORDS} words"
+        return f"use digits, mathematics with a value, or at most {MAX_GOLD_WORDS} other words"
     return problem
 
 

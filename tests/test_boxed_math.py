@@ -100,7 +100,8 @@ def test_a_gold_that_nobody_can_compare_is_graded_by_its_own_text_alone(gold):
     [
         ("7/3x", "a/bx can mean (a/b)x or a/(bx)"), ("(1, 5!!)", "n!! can mean (n!)!"),
         (r"\int_0^1 f", r"\int is not read here"), (r"\frac10", "mathematics with a value"),
-        ("No such number can be found by anybody", "at most 6 words"), ("18", None), ("east", None),
+        ("No such number can be found by anybody", "at most 6 other words"), ("18", None),
+        ("twelve", "use digits"), ("east", None),
         ("2024-01-05", "a date, a time or a range"), ("5-7", "a range"), ("555 - 1234", "a range"),
         ("10:30", "a time"), ("3/4/2024", "a date"), ("3/4", None), ("-5", None), ("1:2", None),
         (r"\log 3", None), (r"\{1, x\}", None), ("x > 1", None), (r"(1, \oint f)", r"\oint is not"),
