@@ -54,10 +54,13 @@ def test_a_question_of_the_warm_start_is_neither_trained_on_nor_on_the_curve(par
     assert validation == questions(make_rows(7, 8, 10, 11, 12))
 
 
-def test_a_file_that_holds_no_rows_is_refused(tmp_path):
+def test_a_file_that_holds_no_rows_of_one_kind_is_refused(tmp_path):
     file = tmp_path / "rows.jsonl"
     with pytest.raises(ValueError, match="only_rows: there is no file"):
         use_only_rows(str(file), None)
     file.write_text('{"prompt": "p", "task": "t"}\n{"prompt": "p"}')
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: task missing"):
+        use_only_rows(str(file), None)
+    file.write_text('{"prompt": "p", "task": "t", "n": 1}\n{"prompt": "p", "task": "t", "n": "1"}')
+    with pytest.raises(ValueError, match=r"rows\.jsonl: n is of several kinds"):
         use_only_rows(str(file), None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 from datasets import Dataset, IterableDataset
 
 from recipes.common.settings import Arguments
@@ -97,8 +98,15 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
     if not Path(file).is_file():
         raise ValueError(f"only_rows: there is no file {file}; scripts/probe.py --keep writes one.")
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
-    columns = dict.fromkeys(name for row in rows for name in row)  # a later row may have more
-    return Dataset.from_dict({name: [row.get(name) for row in rows] for name in columns})
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):  # a later row may have more
+        try:
+            columns[name] = pyarrow.array([row.get(name) for row in rows])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"only_rows: {file}: {name} is of several kinds ({error}): give all rows one."
+            ) from error
+    return Dataset(pyarrow.table(columns))
 
 
 def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
