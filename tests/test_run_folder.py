@@ -96,6 +96,11 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, refused):
     assert refused(tmp_path / ("a" * 300)).startswith("error: [Errno")
 
 
+def test_a_start_whose_record_was_half_written_is_repeated(tmp_path):
+    (tmp_path / "run_config.partial").write_text("{")
+    assert start(tmp_path) is None
+
+
 def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path, refused):
     (tmp_path / "notes.txt").write_text("mine")
     assert "is not empty and not a run" in refused(tmp_path)

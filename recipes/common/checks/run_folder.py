@@ -136,7 +136,10 @@ def take_over(folder: Path, recipe: RecipeArguments, record: dict[str, Any]) -> 
     something else, or another run than that of `record`.
     """
     take_lock(folder)
-    is_empty = all(path.name == files.LOCK for path in folder.iterdir())
+    # A start on a full disk leaves the lock and a half of its record.
+    is_empty = all(
+        path.suffix == files.PARTIAL or path.name == files.LOCK for path in folder.iterdir()
+    )
     if recipe.fresh and not is_empty:
         aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
         folder.rename(aside)
