@@ -143,6 +143,20 @@ def test_a_masked_completion_is_0_and_its_steps_still_shape_the_group(build):
     assert rows[0] == pytest.approx([A, A, A - s, A - s, A, 0.0], **SINGLE)
 
 
+def test_a_group_teaches_where_its_steps_of_some_weight_differ(build):
+    for weights, share in (([0.0, 1.0], 0.5), ([0.0, 0.0], 1.0)):
+        trainer = build(give_steps("step", STEPS), reward_weights=weights)
+        scored(trainer)
+        for name in ("groups/without_spread", "frac_groups_without_step_spread"):
+            assert trainer._metrics["train"][name] == [share]
+
+
+def test_a_group_of_completions_that_are_all_masked_teaches_nothing(build):
+    trainer = build(texts=["cccccc"] * 4 + TEXTS[4:], mask_truncated_completions=True)
+    scored(trainer)
+    assert trainer._metrics["train"]["groups/without_spread"] == [0.5]
+
+
 def test_what_is_logged_are_means_over_tokens_and_numbers_and_means_of_steps(build):
     trainer = build(give_steps("step", STEPS), give_steps("none", [[]]))
     for _ in range(2):  # only the advantages of the second batch are replaced

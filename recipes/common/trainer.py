@@ -22,7 +22,12 @@ from transformers import trainer as hf_trainer
 from trl.trainer import grpo_trainer
 
 from recipes.common.training import completion
-from recipes.common.training.advantages import group_spread, openers_of, void_and_gate
+from recipes.common.training.advantages import (
+    each_normalised,
+    group_spread,
+    openers_of,
+    void_and_gate,
+)
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
@@ -46,7 +51,7 @@ class Scores:
     completions: list
     graded: dict[str, Graded]  # by the name of the reward, without reward models
     rewards_CR: torch.Tensor  # after voiding and gating; NaN: no reward
-    teaches_C: torch.Tensor  # whether the group of the completion has spread
+    teaches_C: torch.Tensor  # whether the group of the completion teaches anything
     steps: list[list[TokenStep]]  # of this rank, weighted; empty if the run has no step rewards
 
 
@@ -264,14 +269,21 @@ class GRPOTrainer(trl.GRPOTrainer):
         self._log_metric("completions/voided", failed_C.float().mean().item())
         rewards_CR = void_and_gate(amounts_CR, failed_C, self.reward_func_names, self.reward_gates)
         self._log_parts(rewards_CR)
-        teaches_C = self._log_spread(rewards_CR)
+        teaches_P = self._spread(rewards_CR)
         steps_c: list[list[TokenStep]] = []
         if self.steps.guards:  # a step counts where its reward applies and no reward failed
             counts_CA = (outcomes_CA != NOT_APPLICABLE) & ~failed_C.unsqueeze(1)
             counts_CS = counts_CA[:, len(self.reward_funcs) :].tolist()
-            steps_c = self.steps.normalise(
+            steps_c, steps_differ_P = self.steps.normalise(
                 steps_Sc, counts_CS, self._group_size(), self.scale_rewards, self._log_metric
             )
+            teaches_P |= torch.tensor(steps_differ_P, device=teaches_P.device)
+        if self.mask_truncated_completions:  # a group of truncated ones has no loss
+            ended_c = [not completion.is_truncated(self, ids) for ids in completion_ids]
+            ended_C = gather(torch.tensor(ended_c, device=teaches_P.device))
+            teaches_P &= ended_C.view(len(teaches_P), -1).any(dim=1)
+        self._log_metric("groups/without_spread", 1.0 - teaches_P.float().mean().item())
+        teaches_C = teaches_P.repeat_interleave(self._group_size())
         return Scores(completions, graded, rewards_CR, teaches_C, steps_c)
 
     def _group_size(self) -> int:
@@ -307,20 +319,21 @@ class GRPOTrainer(trl.GRPOTrainer):
         for name, part in zip(self.reward_func_names, parts_R.tolist(), strict=True):
             self._log_metric(f"reward_parts/{name}", part)
 
-    def _log_spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
-        """Return for each completion, (C,), whether the total rewards of its group differ.
+    def _spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
+        """Return for each group, (P,), whether the total rewards of its completions differ.
 
-        Logs the share of groups where they do not, and of those where verifiers alone differ.
+        Logs the share of groups where those of the verifiers alone do.
         """
         weights_R = self.reward_weights.to(rewards_CR.device)
+        if self.multi_objective_aggregation == "normalize_then_sum":
+            rewards_CR = each_normalised(rewards_CR, self._group_size())
         differ_P = group_spread(rewards_CR, weights_R, self._group_size())
-        self._log_metric("groups/without_spread", 1.0 - differ_P.float().mean().item())
         kinds = [guard.reward.kind if guard else "model" for guard in self.guards]
         if "verifier" in kinds:
             is_verifier_R = torch.tensor([kind == "verifier" for kind in kinds]).to(weights_R)
             by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, self._group_size())
             self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
-        return differ_P.repeat_interleave(self._group_size())
+        return differ_P
 
     def _log_advantages(self, means_c: torch.Tensor) -> None:
         """Replace the advantages that TRL has just logged by `means_c`, gathered from all ranks."""

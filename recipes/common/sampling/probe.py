@@ -137,8 +137,8 @@ def score(
     """Score the drawn completions (`samples`), in batches of whole groups; one line for each.
 
     Columns: row (the index of its prompt in `rows`), task, tokens, truncated, each reward (NaN if
-    it gives none), total, right (NaN if no correctness reward scored), useful (rewards differ
-    within the group), and failed (names of rewards that could not score it).
+    it gives none), total, right (NaN if no correctness reward scored), useful (its group teaches
+    something), and failed (names of rewards that could not score it).
     """
     # The group size of a trainer that does not train.
     trainer.num_generations_eval = len(samples) // len(rows)
@@ -171,9 +171,7 @@ def score(
                     "tokens": drawn["tokens"],
                     "truncated": drawn["truncated"],
                     "failed": failed,
-                    "useful": bool(scores.teaches_C[i]),  # totals differ within the group
-                    # Step rewards that are equal within their group were normalised to 0.
-                    "steps_differ": bool(scores.steps) and any(s for _, s in scores.steps[i]),
+                    "useful": bool(scores.teaches_C[i]),
                     **amounts,
                 }
             )
@@ -184,10 +182,6 @@ def score(
     hits = [is_full(scored[verifier.name], verifier) for verifier in verifiers]
     # Right by one verifier and wrong by another counts as wrong.
     scored["right"] = pd.concat(hits, axis="columns").min(axis="columns") if hits else np.nan
-    in_group = scored.groupby("row")
-    scored["useful"] |= in_group["steps_differ"].transform("any")
-    if trainer.args.mask_truncated_completions:  # a group of truncated ones has no loss
-        scored["useful"] &= ~in_group["truncated"].transform("all")
     return scored
 
 

@@ -5,6 +5,7 @@ of G completions after another), R rewards of completions, A all rewards, step r
 NaN means that the reward gave no score.
 """
 
+import math
 import statistics
 
 import torch
@@ -55,6 +56,19 @@ def group_spread(
     groups = zip(totals_C.split(num_generations), is_scored_C.split(num_generations), strict=True)
     spread_P = [has_spread(totals[is_scored].tolist()) for totals, is_scored in groups]
     return torch.tensor(spread_P, device=rewards_CR.device)
+
+
+def each_normalised(rewards_CR: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """Normalise each reward in its groups by itself, as `normalize_then_sum` does before it adds.
+
+    A reward without spread in a group becomes 0; NaN stays.
+    """
+    normalised_RC = []
+    for amounts_C in rewards_CR.T.tolist():
+        known_C = [None if math.isnan(amount) else amount for amount in amounts_C]
+        normalised_RC.append(advantages_of(known_C, num_generations))
+    normalised_CR = torch.tensor(normalised_RC).T.to(rewards_CR)
+    return normalised_CR.where(~rewards_CR.isnan(), torch.nan)
 
 
 def has_spread(amounts: list[float | None]) -> bool:

@@ -57,8 +57,18 @@ def load_tokenizer(
     return tokenizer
 
 
-def generation_config(trainer: GRPOTrainer, ends: list[int], do_sample: bool) -> GenerationConfig:
-    """The decoding of training, or greedy, for transformers; `ends` are token ids.
+def end_tokens(trainer: GRPOTrainer) -> list[int]:
+    """The ids of the tokens that end a completion; TRL before 1.16 knows the tokenizer's alone."""
+    return getattr(trainer, "eos_token_ids", [trainer._tokenizer.eos_token_id])
+
+
+def is_truncated(trainer: GRPOTrainer, ids: list[int]) -> bool:
+    """Whether a completion was cut off, by TRL's rule."""
+    return ids[-1] not in (*end_tokens(trainer), trainer._tokenizer.pad_token_id)
+
+
+def generation_config(trainer: GRPOTrainer, do_sample: bool) -> GenerationConfig:
+    """The decoding of training, or greedy, for transformers.
 
     It names every sampling setting: the model's defaults would replace a missing one.
     """
@@ -71,7 +81,7 @@ def generation_config(trainer: GRPOTrainer, ends: list[int], do_sample: bool) ->
         **decoding,
         do_sample=do_sample,
         max_new_tokens=args.max_completion_length,
-        eos_token_id=ends,
+        eos_token_id=end_tokens(trainer),
         pad_token_id=trainer._tokenizer.pad_token_id,
     )
 
@@ -93,8 +103,6 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
     def generate_and_leave(prompts: list) -> None:
         raise _Generated(generate(prompts))
 
-    # TRL before 1.16 knows the end token of the tokenizer alone.
-    ends = getattr(trainer, "eos_token_ids", [trainer._tokenizer.eos_token_id])
     settings = {
         "_generate": generate_and_leave,
         "phase": contextlib.nullcontext,  # our trainer's timer, for training
@@ -106,7 +114,7 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
         greedy = {} if do_sample else {"temperature": 0.0}
         decoding = replaced(trainer.vllm_generation, **greedy)
     else:
-        config = generation_config(trainer, ends, do_sample)
+        config = generation_config(trainer, do_sample)
         decoding = replaced(trainer, generation_config=config)
     # TRL gathers the lengths of all ranks only for its log: skip that.
     without_gather = replaced(trainer.accelerator, gather=lambda own: own)
@@ -120,8 +128,7 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
     rollouts = []
     for place, (completion, ids) in enumerate(zip(completions, all_ids, strict=True)):
         tokens = sum(masks[place]) if masks else len(ids)  # the mask leaves out tools' answers
-        truncated = ids[-1] not in (*ends, trainer._tokenizer.pad_token_id)
-        rollout = Rollout(completion, ids, tokens, truncated)
+        rollout = Rollout(completion, ids, tokens, is_truncated(trainer, ids))
         if trainer.tools:
             rollout.turns = turn_kinds(completion, opening)
         if trainer.environments:

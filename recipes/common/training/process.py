@@ -122,7 +122,7 @@ class StepRewards:
         num_generations: int,
         scale_rewards: str,
         log: Callable[[str, float], None],
-    ) -> list[list[TokenStep]]:
+    ) -> tuple[list[list[TokenStep]], list[bool]]:
         """Normalise each step reward in its groups, weight it, and join the steps by completion.
 
         A group may span ranks, and a completion may have any number of steps.
@@ -134,12 +134,12 @@ class StepRewards:
             log: takes the name and the value of what to log.
 
         Returns:
-            For each completion of this rank its steps with normalised rewards.
+            For each completion of this rank its steps with normalised rewards, and for each group
+            of all ranks whether they differ.
         """
         weighted_c: list[list[TokenStep]] = [[] for _ in steps_Sc[0]]
         first = PartialState().process_index * len(weighted_c)  # of this rank's completions
-        groups = range(0, len(counts_CS), num_generations)
-        with_spread = set()  # the first completions of the groups in which a step reward differs
+        differ_P = [False] * (len(counts_CS) // num_generations)  # by group
         for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
             rewards_C = gather_object([[step.reward for step in steps] for steps in steps_Sc[s]])
             counts_C = [counts_S[s] for counts_S in counts_CS]
@@ -152,11 +152,11 @@ class StepRewards:
             rewards = pool(rewards_C)
             log(f"step_rewards/{guard.name}/mean", fmean(rewards) if rewards else math.nan)
             log(f"steps/{guard.name}/count", len(rewards) / max(1, sum(counts_C)))
-            for start in groups:
-                if has_spread(pool(rewards_C[start : start + num_generations])):
-                    with_spread.add(start)
-        log("frac_groups_without_step_spread", 1 - len(with_spread) / len(groups))
-        return weighted_c
+            for group in range(len(differ_P)):
+                members = rewards_C[group * num_generations :][:num_generations]
+                differ_P[group] |= weight != 0 and has_spread(pool(members))
+        log("frac_groups_without_step_spread", 1 - fmean(differ_P))
+        return weighted_c, differ_P
 
 
 def shown_steps(steps: list[tuple[int, float]] | None) -> str | None:
