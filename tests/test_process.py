@@ -157,6 +157,13 @@ def test_a_group_of_completions_that_are_all_masked_teaches_nothing(build):
     assert trainer._metrics["train"]["groups/without_spread"] == [0.5]
 
 
+def test_a_masked_completion_has_no_part_in_a_push(build):
+    seen, trainer = [], build(mask_truncated_completions=True)
+    trainer.observe = lambda rows, completions, advantages: seen.extend(advantages) or {}
+    scored(trainer)
+    assert seen == pytest.approx([A, -A, 0.0, A, A, A, -A, -A], **SINGLE)
+
+
 def test_what_is_logged_are_means_over_tokens_and_numbers_and_means_of_steps(build):
     trainer = build(give_steps("step", STEPS), give_steps("none", [[]]))
     for _ in range(2):  # only the advantages of the second batch are replaced

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import trl
 from datasets import Dataset
 from support.launching import ROOT, run_on_two
@@ -20,7 +21,7 @@ from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.push import figures, push, pushes, running_interval
 from recipes.common.utils import run_files as files
-from recipes.common.watch import Watch, watch
+from recipes.common.watch import Watch, _compute_advantages, watch
 from rewards.text import completion_text
 
 SCRIPT = re.search(
@@ -111,6 +112,20 @@ def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path, ki
     trainer.train()
     logged = [entry["push/letters"] for entry in trainer.state.log_history if "reward" in entry]
     assert pushed(tmp_path, letters, "letters") == pytest.approx(logged, abs=1e-5) and all(logged)
+
+
+def test_a_masked_completion_has_no_advantage_in_the_push_of_a_script():
+    args = SimpleNamespace(
+        multi_objective_aggregation="sum_then_normalize", num_generations=2, scale_rewards="none",
+        mask_truncated_completions=True,
+    )  # fmt: skip
+    trainer = SimpleNamespace(
+        args=args, reward_weights=torch.ones(1),
+        _tokenizer=SimpleNamespace(pad_token_id=0, eos_token_id=1),
+        accelerator=SimpleNamespace(process_index=0),
+    )  # fmt: skip
+    found = _compute_advantages(trainer, torch.tensor([[1.0], [0.0]]), [[5, 1], [5, 6]])
+    assert found == [0.5, 0.0]
 
 
 @pytest.mark.slow

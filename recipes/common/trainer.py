@@ -200,7 +200,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         batch = Batch(inputs)
         # Calls `_generate` and `_calculate_rewards`.
         output = super()._generate_and_score_completions(batch)
-        scores, advantages_c = batch.scores, output["advantages"]
+        scores = batch.scores
+        # A completion that `mask_truncated_completions` masks moves nothing.
+        advantages_c = output["advantages"] * output["completion_mask"].any(dim=1)
         if self.args.skips:  # in a group of equal totals rounding can leave 1e-4: make it 0
             first = self.accelerator.process_index * len(batch)
             advantages_c = advantages_c * scores.teaches_C[first : first + len(batch)]

@@ -30,7 +30,7 @@ from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
 from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
-from recipes.common.training.completion import complete
+from recipes.common.training.completion import complete, is_truncated
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
@@ -252,12 +252,12 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     """Patch a TRL trainer to log the metric and its push for the completions that it trains on."""
     calculate_rewards = trainer._calculate_rewards
 
-    def calculate_and_log(rows: list, prompts: list, completions: list, *more) -> torch.Tensor:
+    def calculate_and_log(rows: list, prompts: list, completions: list, ids: list) -> torch.Tensor:
         # The metric comes first, because a reward may change the completions.
         measured = watched.measure(rows, completions) if trainer.model.training else None
-        rewards_CR = calculate_rewards(rows, prompts, completions, *more)  # of all ranks
+        rewards_CR = calculate_rewards(rows, prompts, completions, ids)  # of all ranks
         if measured is not None:
-            advantages = _compute_advantages(trainer, rewards_CR, len(rows))
+            advantages = _compute_advantages(trainer, rewards_CR, ids)
             for name, value in watched.figures(measured, advantages).items():
                 trainer._metrics["train"][name].append(value)
         return rewards_CR
@@ -265,11 +265,12 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     trainer._calculate_rewards = calculate_and_log
 
 
-def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, count: int) -> list | None:
-    """The advantages of this rank's `count` completions, from the rewards of all ranks.
+def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, ids: list) -> list | None:
+    """The advantages of this rank's completions, 0 where `mask_truncated_completions` masks one.
 
-    `rewards_CR` has a row for each completion and a column for each reward; NaN: no reward. None
-    with `normalize_then_sum`, where an advantage does not follow from the total reward.
+    `rewards_CR` has a row for each completion of all ranks and a column for each reward; NaN: no
+    reward. `ids` are the tokens of this rank's completions. None with `normalize_then_sum`, where
+    an advantage does not follow from the total reward.
     """
     args = trainer.args
     if args.multi_objective_aggregation != "sum_then_normalize":
@@ -281,8 +282,11 @@ def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, count: i
         for total, is_scored in zip(totals_C.tolist(), is_scored_C.tolist(), strict=True)
     ]
     advantages = advantages_of(totals, args.num_generations, args.scale_rewards)
-    first = trainer.accelerator.process_index * count
-    return advantages[first : first + count]
+    first = trainer.accelerator.process_index * len(ids)
+    return [
+        0.0 if args.mask_truncated_completions and is_truncated(trainer, of_one) else advantage
+        for of_one, advantage in zip(ids, advantages[first : first + len(ids)], strict=True)
+    ]
 
 
 class _Report(TrainerCallback):
