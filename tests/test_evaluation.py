@@ -15,8 +15,10 @@ from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.scores import compare, comparison
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.callbacks import Clock
 from recipes.common.utils.machine import make_head_input_contiguous
 from recipes.common.utils.run_files import read_rows, write_rows
+from recipes.common.watch import Watch
 from rewards import load_reward
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -140,7 +142,7 @@ def test_rewards_see_the_token_ids_that_they_score_and_a_plain_prompt_needs_no_t
         assert [row["rewards"]["length"] for row in found] == [float(r["tokens"]) for r in found]
 
 
-def test_under_vllm_an_evaluation_completes_by_vllm_one_greedy_answer_a_prompt(trainer):
+def test_under_vllm_an_evaluation_completes_by_vllm_one_greedy_answer_a_prompt(trainer, tmp_path):
     seen = []
 
     class FakeVLLM:
@@ -160,6 +162,9 @@ def test_under_vllm_an_evaluation_completes_by_vllm_one_greedy_answer_a_prompt(t
     assert [row["completion"] for row in found] == ["7"] * 3
     # The last batch is filled up: a server shares its prompts out evenly.
     assert seen == ["synced", (0.0, 1, 2), (1.0, 1, 2), (0.0, 1, 2), (1.0, 1, 2)]
+    # The best checkpoint is loaded at the step whose weights vLLM already has.
+    Watch(trainer, ROWS[:2], answer_metric, None, Clock(tmp_path)).after()
+    assert seen[5:] == ["synced", (0.0, 1, 2)]
 
 
 def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before(trainer):

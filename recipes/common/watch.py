@@ -145,6 +145,8 @@ class Watch(TrainerCallback):
 
     def after(self) -> None:
         """Evaluate the trained model on the held-out rows."""
+        # The best checkpoint may have been loaded since TRL gave vLLM the weights of this step.
+        self.trainer._last_loaded_step = -1
         self.evaluate_held_out(files.AFTER)
 
     def evaluate_held_out(self, file: str) -> None:
