@@ -223,11 +223,20 @@ def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
     ranks = [json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
     kinds = ("call", "text", "failed_call", "broken_call")
     for name in ("rewards/Calculator/mean", *(f"turns/{kind}" for kind in kinds)):
-        assert ranks[0]["logged"][0][name] == ranks[1]["logged"][0][name]
+        alone = pytest.approx(generations(trainer)[0][name])
+        assert [rank["logged"][0][name] for rank in ranks] == [alone, alone], name
     for rank in ranks:
         assert (rank["evaluated"], rank["ranks"]) == (expected, 2)
         assert rank["logged"][0]["rewards/Calculator/mean"] == 0.25
-    assert generations(trainer)[0]["rewards/Calculator/mean"] == 0.25
+
+
+def test_the_shares_of_turns_are_of_the_turns_of_all_ranks(make, monkeypatch):
+    trainer = make()
+    other = torch.tensor([8, 0, 0, 0, 4])  # turns of another rank
+    monkeypatch.setattr(trainer.accelerator, "reduce", lambda own, reduction: own + other)
+    trainer._log_turns([[{"role": "assistant", "content": "no"}]] * 4)
+    shares = {name: values for name, values in trainer._pending_metrics.items() if any(values)}
+    assert shares == {"turns/call": [0.5], "turns/text": [0.5]}
 
 
 def test_a_call_whose_answer_did_not_fit_is_one_without_room():

@@ -348,8 +348,12 @@ class GRPOTrainer(trl.GRPOTrainer):
             return
         opening = completion.opening_of(self._tokenizer)
         turns = Counter(kind for one in completions for kind in completion.turn_kinds(one, opening))
-        for kind in completion.TURN_KINDS if turns else ():
-            self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
+        # TRL would take the mean of the ranks' shares, but ranks have different numbers of turns.
+        counts = torch.tensor([turns[kind] for kind in completion.TURN_KINDS])
+        counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
+        shares = counts / counts.sum()
+        for kind, share in zip(completion.TURN_KINDS, shares.tolist(), strict=True):
+            self._log_metric(f"turns/{kind.replace(' ', '_')}", share)
 
     def log(self, *args, **kwargs) -> None:
         """Log as TRL does; first give each column of its table one type over all ranks."""
