@@ -215,7 +215,8 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
     - call: every called tool answered
     - failed call: a called tool raised an exception or does not exist
     - broken call: the turn opens a tool call that cannot be parsed
-    - call without room: the tool's answer did not fit into the completion
+    - call without room: the tool's answer did not fit into the completion, or the rounds of calls
+      (`max_tool_calling_iterations`) were used up
     - text: no call
 
     Example: `turn_kinds([{"role": "assistant", "content": "4"}], "<tool_call>") == ["text"]`
