@@ -120,10 +120,10 @@ def chosen(train, tmp_path_factory):
     folder = tmp_path_factory.mktemp("best") / "run"
     settings = {"load_best_model_at_end": True, "metric_for_best_model": "validation/planted"}
 
-    def start() -> Path:
+    def start(folder: Path) -> Path:
         return train(folder, right_at_the_second_evaluation(folder), **CURVE, **settings)
 
-    return start(), start
+    return start(folder), start
 
 
 @pytest.mark.slow
@@ -137,14 +137,17 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_and_named(chosen, without):
 
 
 @pytest.mark.slow
-def test_a_run_killed_after_its_last_step_chooses_the_best_checkpoint_all_the_same(chosen):
+def test_a_run_killed_after_its_last_step_chooses_the_best_checkpoint_also_in_another_place(chosen):
     folder, start = chosen
-    made = [folder / name for name in ("evaluation/after.jsonl", "model.safetensors")]
+    moved = folder.rename(folder.with_name("moved"))
+    made = [moved / name for name in ("evaluation/after.jsonl", "model.safetensors")]
     contents = [file.read_bytes() for file in made]
-    for file in (*made, folder / "summary.json"):
+    for file in (*made, moved / "summary.json"):
         file.unlink()
-    start()
+    start(moved)
     assert [file.read_bytes() for file in made] == contents
+    assert read_json(moved / "summary.json")["best_checkpoint"]["step"] == 2
+    moved.rename(folder)
 
 
 @pytest.mark.slow

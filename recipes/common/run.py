@@ -149,7 +149,9 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         trainer.train(resume_from_checkpoint=run.checkpoint)
     except callbacks.NothingLeftToTrain:
         # The training loop did not run, so transformers has not loaded the best checkpoint.
-        if args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        if args.load_best_model_at_end and (best := trainer.state.best_global_step):
+            # transformers forgets the path of one whose folder was moved.
+            trainer.state.best_model_checkpoint = str(folder / f"checkpoint-{best}")
             trainer._load_best_model()
     finally:
         interrupt.restore_handlers()
