@@ -9,7 +9,7 @@ from support.launching import ROOT, run
 from recipes.common.data.overlap import QUESTIONS, check_questions, question_digest
 from recipes.common.data.recipe import load_recipe
 from recipes.common.utils.run_files import WARM_START, read_json, write_json
-from recipes.common.warm_start import reference_examples, warm_start
+from recipes.common.warm_start import reference_examples, train, warm_start
 
 CONFIG = ROOT / "recipes/arithmetic/warm.yaml"
 SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4", "--eval_strategy", "no"]
@@ -44,6 +44,26 @@ def test_prompts_that_begin_the_answer_are_refused():
 def test_a_learning_rate_that_is_none_is_refused(rate):
     with pytest.raises(ValueError, match=f"--learning_rate is {rate}; it must be above 0"):
         warm_start(CONFIG, SIZES, 4, 2, rate, None)
+
+
+def test_the_model_is_loaded_with_the_settings_of_the_run(model, tmp_path, monkeypatch):
+    seen = {}
+
+    def not_trained(args, **parts):
+        seen.update(args.model_init_kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recipes.common.warm_start.SFTTrainer", not_trained)
+    words = [
+        "--model_name_or_path",
+        str(model),
+        "--model_init_kwargs",
+        '{"attention_dropout": 0.5}',
+    ]
+    recipe = load_recipe(CONFIG, [*SIZES, *words, "--dtype", "float32"])
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, [{"prompt": [], "completion": []}], 1, 0.1, tmp_path)
+    assert (seen["attention_dropout"], seen["dtype"]) == (0.5, "float32")
 
 
 @pytest.mark.slow
