@@ -143,16 +143,18 @@ def test_rewards_see_the_token_ids_that_they_score_and_a_plain_prompt_needs_no_t
 
 
 def test_under_vllm_an_evaluation_completes_by_vllm_one_greedy_answer_a_prompt(trainer, tmp_path):
-    seen = []
+    seen, named = [], []
 
     class FakeVLLM:
         temperature, top_p = 1.0, 0.9
+        generation_kwargs = {"temperature": 0.5, "ignore_eos": False}
 
         def sync_weights(self):
             seen.append("synced")
 
         def generate(self, prompts, num_generations, **kwargs):
             seen.append((self.temperature, num_generations, len(prompts)))
+            named.append([*self.generation_kwargs])
             ids = [trainer.processing_class("7")["input_ids"] + [1] for _ in prompts]
             return None, ids, [[[0.0]] * len(of) for of in ids], None
 
@@ -162,6 +164,7 @@ def test_under_vllm_an_evaluation_completes_by_vllm_one_greedy_answer_a_prompt(t
     assert [row["completion"] for row in found] == ["7"] * 3
     # The last batch is filled up: a server shares its prompts out evenly.
     assert seen == ["synced", (0.0, 1, 2), (1.0, 1, 2), (0.0, 1, 2), (1.0, 1, 2)]
+    assert named[:2] == [["ignore_eos"], ["temperature", "ignore_eos"]]
     # The best checkpoint is loaded at the step whose weights vLLM already has.
     Watch(trainer, ROWS[:2], answer_metric, None, Clock(tmp_path)).after()
     assert seen[5:] == ["synced", (0.0, 1, 2)]

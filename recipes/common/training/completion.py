@@ -111,8 +111,12 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
         "use_transformers_continuous_batching": False,  # it leaves the model in train mode
     }
     if trainer.use_vllm:
-        greedy = {} if do_sample else {"temperature": 0.0}
-        decoding = replaced(trainer.vllm_generation, **greedy)
+        engine, greedy = trainer.vllm_generation, {}
+        if not do_sample:
+            more = engine.generation_kwargs or {}  # stronger than the other settings
+            more = {name: value for name, value in more.items() if name not in SAMPLING}
+            greedy = {"temperature": 0.0, "generation_kwargs": more}
+        decoding = replaced(engine, **greedy)
     else:
         config = generation_config(trainer, do_sample)
         decoding = replaced(trainer, generation_config=config)
