@@ -5,13 +5,7 @@ import math
 import pytest
 import torch
 
-from recipes.common.training.advantages import (
-    each_normalised,
-    group_spread,
-    has_spread,
-    is_correct,
-    void_and_gate,
-)
+from recipes.common.training.advantages import group_spread, has_spread, is_correct, void_and_gate
 
 NAN = math.nan
 RIGHT_SHORT, SHORT = ["right", "short"], {"short": ["right"]}
@@ -77,8 +71,9 @@ def test_spread_of_the_weighted_total_of_each_group(rows, weights, group, differ
 
 def test_rewards_that_are_normalised_alone_may_differ_where_their_total_does_not():
     rewards = torch.tensor([[2.0, 0.0], [0.0, 1.0], [-0.2, torch.nan], [-0.2, torch.nan]])
-    for each, differ in ((rewards, False), (each_normalised(rewards, 2), True)):
-        assert group_spread(each, torch.tensor([1.0, 2.0]), 2).tolist() == [differ, False]
+    for alone in (False, True):
+        found = group_spread(rewards, torch.tensor([1.0, 2.0]), 2, alone)
+        assert found.tolist() == [alone, False]
 
 
 def test_rounding_is_no_spread_and_a_small_difference_is():

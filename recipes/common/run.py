@@ -132,8 +132,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.ResumeCallback(),
         TrackingCallback(folder, run.config),
         clock,
-        # DeepSpeed and FSDP wrap the model inside `train`, so the evaluation before training is in
-        # this callback's `on_train_begin`.
+        # Evaluates before training as `train` begins, since engines wrap the model inside it.
         watch,
         callbacks.StepLineCallback(),
         interrupt,
@@ -148,9 +147,8 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
     except callbacks.NothingLeftToTrain:
-        # The training loop did not run, so transformers has not loaded the best checkpoint.
+        # transformers loads it after a loop alone, and forgets its path if the folder was moved.
         if args.load_best_model_at_end and (best := trainer.state.best_global_step):
-            # transformers forgets the path of one whose folder was moved.
             trainer.state.best_model_checkpoint = str(folder / f"checkpoint-{best}")
             trainer._load_best_model()
     finally:

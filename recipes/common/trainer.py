@@ -22,12 +22,7 @@ from transformers import trainer as hf_trainer
 from trl.trainer import grpo_trainer
 
 from recipes.common.training import completion
-from recipes.common.training.advantages import (
-    each_normalised,
-    group_spread,
-    openers_of,
-    void_and_gate,
-)
+from recipes.common.training.advantages import group_spread, openers_of, void_and_gate
 from recipes.common.training.config import SKIPPABLE, GRPOConfig
 from recipes.common.training.guard import FAILURES, GRADED, NOT_APPLICABLE, Graded, Guard
 from recipes.common.training.process import StepRewards, TokenStep, check_loss, token_advantages
@@ -193,10 +188,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     # --- From a completion to its advantage
 
     def _generate_and_score_completions(self, inputs):
-        """Do as TRL does, add the advantages of step rewards, and log what `observe` returns.
-
-        Shapes in names: c completions of this rank, C of all ranks, T tokens.
-        """
+        """Do as TRL does, add the advantages of step rewards, and log what `observe` returns."""
         batch = Batch(inputs)
         # Calls `_generate` and `_calculate_rewards`.
         output = super()._generate_and_score_completions(batch)
@@ -240,10 +232,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     def score(
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
-        """Score this rank's completions; gather, void (failed rows) and gate rewards of all ranks.
-
-        In names: C completions of all ranks, c of this rank; S step rewards, R others, A all.
-        """
+        """Score this rank's completions; gather, void (failures) and gate rewards of all ranks."""
         # Async rewards run together, on another thread: random states are restored after the last.
         around = nullcontext()
         if any(guard and guard.reward.is_async for guard in self.guards):
@@ -327,13 +316,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         Logs the share of groups where those of the verifiers alone do.
         """
         weights_R = self.reward_weights.to(rewards_CR.device)
-        if self.multi_objective_aggregation == "normalize_then_sum":
-            rewards_CR = each_normalised(rewards_CR, self._group_size())
-        differ_P = group_spread(rewards_CR, weights_R, self._group_size())
+        how = self._group_size(), self.multi_objective_aggregation == "normalize_then_sum"
+        differ_P = group_spread(rewards_CR, weights_R, *how)
         kinds = [guard.reward.kind if guard else "model" for guard in self.guards]
         if "verifier" in kinds:
             is_verifier_R = torch.tensor([kind == "verifier" for kind in kinds]).to(weights_R)
-            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, self._group_size())
+            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, *how)
             self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
         return differ_P
 
@@ -349,11 +337,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         opening = completion.opening_of(self._tokenizer)
         turns = Counter(kind for one in completions for kind in completion.turn_kinds(one, opening))
         # TRL would take the mean of the ranks' shares, but ranks have different numbers of turns.
-        counts = torch.tensor([turns[kind] for kind in completion.TURN_KINDS])
-        counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
-        shares = counts / counts.sum()
-        for kind, share in zip(completion.TURN_KINDS, shares.tolist(), strict=True):
-            self._log_metric(f"turns/{kind.replace(' ', '_')}", share)
+        counts = [turns[kind] for kind in completion.TURN_KINDS]
+        counts = torch.tensor(counts, device=self.accelerator.device)
+        counts = self.accelerator.reduce(counts, reduction="sum")
+        for kind, count in zip(completion.TURN_KINDS, counts, strict=True):
+            self._log_metric(f"turns/{kind.replace(' ', '_')}", (count / counts.sum()).item())
 
     def log(self, *args, **kwargs) -> None:
         """Log as TRL does; first give each column of its table one type over all ranks."""

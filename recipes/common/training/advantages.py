@@ -44,13 +44,16 @@ def void_and_gate(
 
 
 def group_spread(
-    rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int
+    rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int, alone: bool = False
 ) -> torch.Tensor:
     """Return for each group, (P,), whether the weighted totals of its completions differ.
 
     Groups of `num_generations` completions follow one another. A group without spread teaches
     nothing. TRL's `frac_reward_zero_std` misses many such groups: it counts rounding as spread.
+    `alone`: each reward is first normalised by itself, as by `normalize_then_sum`.
     """
+    if alone:
+        rewards_CR = each_normalised(rewards_CR, num_generations)
     is_scored_C = ~torch.isnan(rewards_CR).all(dim=1)
     totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1)
     groups = zip(totals_C.split(num_generations), is_scored_C.split(num_generations), strict=True)
@@ -59,10 +62,7 @@ def group_spread(
 
 
 def each_normalised(rewards_CR: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Normalise each reward in its groups by itself, as `normalize_then_sum` does before it adds.
-
-    A reward without spread in a group becomes 0; NaN stays.
-    """
+    """Normalise each reward in its groups by itself: 0 where it has no spread; NaN stays."""
     normalised_RC = []
     for amounts_C in rewards_CR.T.tolist():
         known_C = [None if math.isnan(amount) else amount for amount in amounts_C]
