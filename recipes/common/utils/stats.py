@@ -99,6 +99,7 @@ def slope_test(values: list[float]) -> tuple[float, float]:
     from scipy.stats import t
 
     n, steps = len(values), np.arange(len(values)) - (len(values) - 1) / 2
+    values = np.array(values) - values[0]  # exact zeros if the reward never changes
     slope = float(steps @ values / (steps @ steps))
     bent_fit = np.column_stack([np.ones(n), steps, np.log(np.arange(1, n + 1))])  # log: levels off
     errors = values - bent_fit @ np.linalg.lstsq(bent_fit, values)[0]
