@@ -9,6 +9,7 @@ runs, beside the first folder, has a column for each, their curves in one pictur
 in which they differ.
 """
 
+from os.path import normpath
 from pathlib import Path
 
 from command import make_parser, refusals
@@ -26,7 +27,7 @@ def main() -> None:
             write_report(run)
             print(f"Saved {run / REPORT}")
         if len(runs) > 1:
-            output = runs[0].parent / REPORT
+            output = Path(normpath(runs[0] / ".." / REPORT))  # `.` is its own Path.parent
             write_comparison(runs, output)
             print(f"Saved {output}")
 

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import report as script
 
 from recipes.common.evaluation.evaluate import add_line
 from recipes.common.report.page import write_comparison, write_report
@@ -233,6 +235,16 @@ def test_several_runs_stand_side_by_side_with_what_sets_them_apart(tmp_path):
     text = page_of(going)
     assert Words(text).words.count("So 0 of step 3") == 1
     assert "This run is not finished." in text and ">McNemar" not in text
+
+
+def test_from_inside_a_run_folder_the_page_of_several_runs_stands_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(make_run(tmp_path / "a"))
+    monkeypatch.setattr(sys, "argv", ["report.py", ".", str(make_run(tmp_path / "b"))])
+    script.main()
+    titles = [
+        Path(file).read_text().split("title>")[1] for file in ("report.html", "../report.html")
+    ]
+    assert titles == ["a</", "a, b</"]
 
 
 # Curves
