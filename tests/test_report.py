@@ -144,6 +144,11 @@ def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
     assert other == ["What is 3?", "So 1 of step 3", "–", "0.5", "why", "-0.5", "x"]
 
 
+def test_completions_stand_in_the_order_of_the_steps_of_a_long_run(tmp_path):
+    text = page_of(make_run(tmp_path / "run", [generation(step) for step in (99_999, 100_000)]))
+    assert re.findall(r"<summary>step (\d+)</summary>", text) == ["99999", "100000"]
+
+
 def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     folder = make_run(tmp_path / "run")
     ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "best_checkpoint": BEST}

@@ -118,7 +118,8 @@ def read_validation(run: Path) -> list[dict[str, Any]]:
 
 def completion_files(run: Path) -> list[Path]:
     """The files of completions, one for each logged step, in the order of the steps."""
-    return sorted((run / COMPLETIONS).glob("completions_*.parquet"))
+    found = (run / COMPLETIONS).glob("completions_*.parquet")
+    return sorted(found, key=lambda path: (len(path.name), path.name))  # step 100000 after 99999
 
 
 def read_completions(path: Path) -> Any:
