@@ -130,6 +130,12 @@ def test_questions_are_shown_with_both_texts_those_that_changed_first(tmp_path):
         assert part in first
 
 
+def test_a_page_whose_evaluation_before_training_is_lost_shows_the_rest(tmp_path):
+    folder = make_run(tmp_path / "run")
+    (folder / "evaluation/before.jsonl").unlink()
+    assert "No test question was evaluated before and after training." in page_of(folder)
+
+
 def test_completions_stand_in_a_table_as_they_were_logged(tmp_path):
     table = generation(3, 2)
     table.loc[1, "right_sum"] = float("nan")  # this reward did not score it

@@ -48,7 +48,7 @@ def write_report(folder: Path) -> None:
         facts=facts_of(run),
         results=run["before"] and comparison(run["before"], run["after"], run["mcnemar_p"]),
         picture=picture and (picture.title, svg(picture)),
-        questions=changed_first(before, after) if after else [],
+        questions=changed_first(before, after) if run["after"] else [],
         figures=[(panel.title, svg(panel)) for panel in curves if panel is not picture],
         generations=generations,
         logged=logged,
