@@ -250,6 +250,16 @@ def test_a_run_whose_metric_gives_nothing_has_its_rows_and_a_verdict_and_resumes
     assert "not known" in figures_of(tmp_path, None)["verdict"]["sentence"]
 
 
+def test_a_new_run_in_the_folder_of_another_removes_what_its_page_would_show_of_that(tmp_path):
+    for name in ("trainer_state.json", "summary.json", "completions/completions_00200.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path)))
+    state = TrainerState(is_world_process_zero=True)
+    Watch(trainer, [], answer_metric, None, None).on_train_begin(None, state, None)
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["versions.json"]
+
+
 RISING = [0.1 * step for step in range(12)]
 # A run of recipes/number_count/hack.yaml.
 FARMED = [-0.18, -0.17, -0.2, -0.19, -0.16, -0.1, -0.11, -0.09, -0.18, -0.19, -0.14, -0.08]

@@ -120,8 +120,10 @@ class Watch(TrainerCallback):
             files.write_json(path, [*starts, {"from_step": step, **versions()}])
         if step == 0:
             if is_main:
-                for file in (files.AFTER, files.VALIDATION, files.SUMMARY):  # an earlier run's
-                    (self.folder / file).unlink(missing_ok=True)
+                left = (files.AFTER, files.VALIDATION, files.SUMMARY, files.STATE)
+                earlier_run = [self.folder / file for file in left]
+                for path in (*earlier_run, *files.completion_files(self.folder)):
+                    path.unlink(missing_ok=True)
             self.evaluate_held_out(files.BEFORE)
             self.evaluate_validation()
         elif is_main and self.rows and not (self.folder / files.BEFORE).is_file():
