@@ -239,7 +239,7 @@ def test_a_run_whose_metric_gives_nothing_has_its_rows_and_a_verdict_and_resumes
     monkeypatch.setattr("recipes.common.watch.evaluate", lambda *parts, **settings: [row])
     trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path)))
     trainer.is_world_process_zero = lambda: True
-    watched = Watch(trainer, [{"answer": "a"}], lambda row, text: {}, None, Clock(tmp_path))
+    watched = Watch(trainer, [{"prompt": "a"}], lambda row, text: {}, None, Clock(tmp_path))
     state = TrainerState(global_step=2, is_world_process_zero=True)
     with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
         watched.on_train_begin(None, state, None)
@@ -248,6 +248,9 @@ def test_a_run_whose_metric_gives_nothing_has_its_rows_and_a_verdict_and_resumes
     watched.on_train_begin(None, state, None)
     assert files.read_evaluation(tmp_path) == ([row], [row])
     assert "not known" in figures_of(tmp_path, None)["verdict"]["sentence"]
+    watched.rows = [{"prompt": "another"}]  # else the end of the run could not compare them
+    with pytest.raises(ValueError, match="does not hold these rows: training resumes at step 2"):
+        watched.on_train_begin(None, state, None)
 
 
 def test_a_new_run_in_the_folder_of_another_removes_what_its_page_would_show_of_that(tmp_path):

@@ -126,11 +126,14 @@ class Watch(TrainerCallback):
                     path.unlink(missing_ok=True)
             self.evaluate_held_out(files.BEFORE)
             self.evaluate_validation()
-        elif is_main and self.rows and not (self.folder / files.BEFORE).is_file():
-            raise ValueError(
-                f"{self.folder / files.BEFORE} is missing: training resumes at step {step}, and "
-                "the model of step 0 was not evaluated. Train from step 0, with `watch`."
-            )
+        elif is_main and self.rows:
+            before = files.read_evaluated(self.folder, files.BEFORE)
+            if [row["prompt"] for row in before] != [row["prompt"] for row in self.rows]:
+                raise ValueError(
+                    f"{self.folder / files.BEFORE} does not hold these rows: training resumes at "
+                    f"step {step}, and the model of step 0 was not evaluated on them. Give `watch` "
+                    "the rows of the first start, or train from step 0."
+                )
 
     def on_evaluate(self, args, state, control, metrics: dict, **kwargs) -> None:
         """Add the validation metrics to `metrics`, from which the best model is chosen."""
