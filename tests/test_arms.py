@@ -145,6 +145,12 @@ def test_an_arm_that_would_show_nothing_or_another_run_is_left_out_or_refused():
         rewards_of_arm({"reward_funcs": ["xml_format"], "preset": "dapo"}, "random")
 
 
+def test_supervised_steps_do_not_take_the_learning_rate_of_grpo_for_their_own():
+    options = Namespace(config=QUICKSTART, arms=["sft"])
+    with pytest.raises(ValueError, match="--learning_rate cannot be given: control runs follow"):
+        arms.run_arms(options, ["--learning_rate", "1e-6"])
+
+
 # Runs
 
 

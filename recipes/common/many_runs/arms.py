@@ -37,6 +37,7 @@ SET_BY_ARMS = {
     "preset", "reward_funcs", "reward_weights", "reward_kwargs", "reward_tasks", "reward_gates",
 }  # fmt: skip
 LEAST = {"before": 0.0, "after": 0.0, "change": -1.0, "beyond": -1.0}  # the most is 1.0
+SET_BY_WARM_START = {"learning_rate"}  # scripts/warm_start.py takes it for its own
 SAVED_IN_JSON = ["metric", "arm", "seed", "minutes", "n", *LEAST, "p", "beyond_p"]
 
 
@@ -49,6 +50,7 @@ def run_arms(options: Namespace, words: list[str]) -> None:
     settings = read_settings(options.config)
     folders = {}  # arm (a way to train) -> seed -> folders of the run, as `compare_arms` takes it
     not_allowed = SET_BY_SCRIPT | (SET_BY_ARMS if options.arms else set())
+    not_allowed |= SET_BY_WARM_START if {SFT, SFT_GRPO} & set(options.arms) else set()
     if wrong := sorted(options_given(words) & not_allowed):
         names = ", ".join(f"--{name}" for name in wrong)
         raise ValueError(
