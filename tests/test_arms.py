@@ -151,6 +151,13 @@ def test_supervised_steps_do_not_take_the_learning_rate_of_grpo_for_their_own():
         arms.run_arms(options, ["--learning_rate", "1e-6"])
 
 
+def test_supervised_steps_of_another_number_are_not_taken_for_those_that_are_asked_for(tmp_path):
+    write_json(tmp_path / "warm_start.json", {"rows": 1024, "steps": 64})
+    assert arms.supervise(None, [], 1024, 64, tmp_path) == tmp_path
+    with pytest.raises(ValueError, match="has 64 steps, 1024 rows: remove it"):
+        arms.supervise(None, [], 2048, 128, tmp_path)
+
+
 # Runs
 
 

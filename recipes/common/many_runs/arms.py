@@ -129,8 +129,10 @@ def train(options: Namespace, folder: Path, words: list[str]) -> Path:
 
 
 def supervise(options: Namespace, words: list[str], rows: int, steps: int, folder: Path) -> Path:
-    """Train supervised (scripts/warm_start.py) into `folder`, unless it was done already."""
-    if (folder / files.WARM_START).is_file():
+    """Train supervised (scripts/warm_start.py), unless it was done; ValueError if not as asked."""
+    if done := files.read_json(folder / files.WARM_START, {}):
+        if (done["rows"], done["steps"]) != (rows, steps):
+            raise ValueError(f"{folder} has {done['steps']} steps, {done['rows']} rows: remove it.")
         return folder
     command = ["scripts/warm_start.py", "--config", str(options.config), "--rows", str(rows)]
     return finish(folder, [*command, "--steps", str(steps), *words])
