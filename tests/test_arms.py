@@ -161,6 +161,19 @@ def test_supervised_steps_of_another_number_are_not_taken_for_those_that_are_ask
 # Runs
 
 
+def test_runs_are_looked_for_where_the_recipe_writes_them(tmp_path, monkeypatch):
+    def stop(options, stem, *rest):
+        raise ValueError(f"in {stem}")
+
+    (tmp_path / "train.py").touch()
+    (tmp_path / "run.yaml").write_text("output_dir: $MINE/some\n")
+    monkeypatch.setenv("MINE", "/mine")
+    monkeypatch.setattr(arms, "run_arm", stop)
+    options = Namespace(config=tmp_path / "run.yaml", arms=[], seeds=[0], output_dir=None)
+    with pytest.raises(ValueError, match=r"^in /mine/some$"):
+        arms.run_arms(options, [])
+
+
 @pytest.mark.slow
 def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
     tmp_path, monkeypatch, capfd

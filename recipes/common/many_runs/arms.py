@@ -57,7 +57,7 @@ def run_arms(options: Namespace, words: list[str]) -> None:
             f"{names} cannot be given: control runs follow from the YAML; seeds: --seeds, folder: "
             "--output_dir."
         )
-    stem = options.output_dir or Path(settings["output_dir"])
+    stem = options.output_dir or Path(os.path.expandvars(settings["output_dir"])).expanduser()
     for arm in [CONFIGURED, *options.arms]:
         rewards = rewards_of_arm(settings, arm)
         if rewards is None:
