@@ -73,6 +73,15 @@ def test_over_seeds_a_difference_between_arms_is_paired_by_seed(won):
     assert (mean, low, high) == pytest.approx((0.1, 0.1 - half, 0.1 + half), abs=1e-4)
 
 
+def test_seeds_that_end_alike_are_no_surer_than_the_questions_of_one_of_them(won):
+    table = won({CONFIGURED: (1, 1), "random": (0, 0)})
+    one = won({CONFIGURED: (1,), "random": (0,)})
+    for column in ("after", "change", "beyond"):
+        of_two, of_one = (runs[runs["arm"] == "random"] for runs in (table, one))
+        assert mean_and_interval(of_two, column) == mean_and_interval(of_one, column)
+    assert arms.verdict_of(table).endswith("Its own gain may be chance.")
+
+
 def test_arms_with_other_rows_are_not_compared(runs):
     whole, part = ((rows(*[False] * n), rows(*[True] * n)) for n in (9, 8))
     with pytest.raises(ValueError, match="not evaluated on the same rows"):

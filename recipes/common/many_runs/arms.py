@@ -249,13 +249,16 @@ def minutes_of(folder: Path) -> float:
 
 
 def mean_and_interval(runs: pd.DataFrame, column: str) -> tuple[float, tuple[float, float]]:
-    """The mean of a column over seeds and Student's interval; of one seed its interval over rows.
+    """The mean of a column over seeds and Student's interval, or one seed's interval over rows.
 
+    It is over rows for a single seed, and for seeds without spread: that would be no width at all.
     `runs` are the lines of one arm and metric; `column` is before, after, change or beyond.
     """
-    values = runs[column].tolist()  # shares, or differences of shares
-    over_seeds = t_interval(values, LEAST[column], 1.0)  # cut at what is possible
-    return fmean(values), over_seeds or runs[f"{column}_interval"].iloc[0]
+    values = runs[column].round(9).tolist()  # shares, or differences of shares
+    interval = runs[f"{column}_interval"].iloc[0]
+    if len(set(values)) > 1:
+        interval = t_interval(values, LEAST[column], 1.0)  # cut at what is possible
+    return fmean(values), interval
 
 
 # --- Showing
@@ -277,8 +280,8 @@ def arms_table(runs: pd.DataFrame) -> str:
     footnote = "The last column: how far the run as configured ends above that one. "
     if several:
         footnote += (
-            "Intervals are Student's over seeds (of one seed: over its questions); where some "
-            "seeds learn and others do not, they hold less often."
+            "Intervals are Student's over seeds (of one seed, or of equal ones: over its "
+            "questions); where some seeds learn and others do not, they hold less often."
         )
     else:
         footnote += "Intervals are over the questions of one seed: another may move each run."

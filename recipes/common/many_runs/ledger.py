@@ -4,9 +4,9 @@ A file of results/ is an entry: one set of runs that differ in their seeds only.
 `config`, `command`, `commit`, `versions`, `hardware`, `seeds`, `n` (held-out rows by seed),
 `minutes`, `steps`, `settings`, and `metrics`. A metric has `n`, `p` (by seed), `expected_change`
 (the range for one more run), and `before`, `after` and `change`: each with its mean (`value`), the
-values by seed (`seeds`) and an `interval` (over seeds, or over rows for a single seed). Three keys
-are written by hand: `order` (its place; from 50 on the README's table leaves it out), `note` (for
-that table), and `fewer_seeds` (the reason for fewer than three seeds).
+values by seed (`seeds`) and an `interval` (over seeds; over rows of one if it is alone or all are
+equal). Three keys are written by hand: `order` (its place; from 50 on the README's table leaves it
+out), `note` (for that table), and `fewer_seeds` (the reason for fewer than three seeds).
 
 A table in a page stands between two comments. The first one names results/ (for a table of all
 entries) or one of its files.
