@@ -30,13 +30,20 @@ def of_rows(*counts, n=4):
 
 def test_a_line_has_an_interval_over_problems_and_lacking_samples_make_n_smaller():
     lines = format_pass_at_k({"A": of_rows(1, 1, 1, 0)})
-    assert lines[1] == "  tests pass@4    75.0 % (0-100)  A"  # 0.75 +- 3.18 * 0.25
+    assert lines[0] == "  tests pass@1    18.8 % (0-39)  A"  # 0.1875 +- 3.18 * 0.0625
+    assert lines[1] == "  tests pass@4    75.0 % (30-95)  A"  # Wilson's of three of four
     whole, part = of_rows(0)[0], of_rows(2, n=2)[0]  # of two samples the sandbox failed
     part["samples"] += [{}, {}]
     assert format_pass_at_k({"A": [whole, part]})[:2] == [
-        "  tests pass@1    50.0 % (0-100)  A",
-        "  tests pass@4    0.0 % (0-100)  A",  # the other problem has fewer than four samples
+        "  tests pass@1    50.0 % (9-91)  A",
+        "  tests pass@4    0.0 % (0-79)  A",  # the other problem has fewer than four samples
     ]
+
+
+def test_models_that_solve_all_or_nothing_have_an_interval_with_a_width():
+    lines = format_pass_at_k({"all": of_rows(*[4] * 20), "none": of_rows(*[0] * 20)})
+    assert lines[0] == "  tests pass@1    100.0 % (84-100)  all"
+    assert lines[3] == "  tests pass@4    0.0 % (0-16)  none"
 
 
 def test_each_row_gets_its_own_samples_whatever_the_batches(model, tmp_path):

@@ -4,7 +4,7 @@ import math
 from itertools import chain, product
 from statistics import fmean
 
-from recipes.common.utils.stats import t_interval
+from recipes.common.utils.stats import t_interval, wilson_interval
 from recipes.common.utils.tables import in_words, share_and_span
 
 
@@ -38,6 +38,8 @@ def format_pass_at_k(models: dict[str, list[dict]]) -> list[str]:
                     estimates.append(pass_at_k(len(known), sum(known), k))
             if estimates:
                 interval = t_interval(estimates, 0.0, 1.0) or (0.0, 1.0)
+                if set(estimates) <= {0.0, 1.0}:  # Student's has no width if all are equal
+                    interval = wilson_interval(round(sum(estimates)), len(estimates))
                 share = share_and_span(fmean(estimates), interval)
                 lines.append(f"  {in_words(metric)} pass@{k:<4} {share}  {model}")
-    return [*lines, "  95 %: Student's interval over the problems"]
+    return [*lines, "  95 %, over problems: Wilson's interval if each is 0 or 1, else Student's"]
