@@ -23,6 +23,8 @@ def main() -> None:
     parser.add_argument("--against", help="a second model, compared row by row: `after`")
     parser.add_argument("--output", type=Path, help="one JSON object a row, of the last model")
     options, overrides = parser.parse_known_args()
+    if options.against == options.model:
+        parser.error("--against: it is the model of --model; there is nothing to compare")
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.pass_at_k import format_pass_at_k

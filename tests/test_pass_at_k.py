@@ -64,6 +64,14 @@ def test_each_row_gets_its_own_samples_whatever_the_batches(model, tmp_path):
     assert all(one == other for one, other in drawn(samples=2))
 
 
+def test_a_model_against_itself_is_refused(monkeypatch, capsys):
+    words = ["--model", "A", "--against", "A", "--config", "some.yaml"]
+    monkeypatch.setattr(sys, "argv", ["evaluate_model.py", *words])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--against: it is the model of --model" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_two_models_are_sampled_and_compared(tmp_path, capsys, monkeypatch):
     models = [str(build_tiny_model(tmp_path / f"model{seed}", seed)) for seed in (0, 1)]
