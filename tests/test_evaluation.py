@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.scores import compare, comparison
+from recipes.common.sampling.idle import held_out_rows
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.callbacks import Clock
 from recipes.common.utils.machine import make_head_input_contiguous
@@ -35,6 +36,14 @@ def trainer(model, tmp_path):
     settings = {**TINY, "max_completion_length": 8, "per_device_eval_batch_size": 2}
     args, rewards = GRPOConfig(str(tmp_path), **settings), [load_reward("xml_format"), length]
     return GRPOTrainer(str(model), rewards, args, Dataset.from_list(ROWS))
+
+
+def test_the_rows_of_another_model_have_the_columns_that_rewards_take():
+    settings = SimpleNamespace(num_eval_rows=7, reward_columns={"solution": "answer"})
+    args = SimpleNamespace(training={"seed": 0}, recipe=settings)
+    module = SimpleNamespace(load_rows=lambda settings, seed: (None, Dataset.from_list(ROWS)))
+    rows = held_out_rows(SimpleNamespace(args=args, module=module))
+    assert [row["solution"] for row in rows] == [row["answer"] for row in ROWS]
 
 
 def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):

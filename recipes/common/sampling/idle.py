@@ -12,7 +12,7 @@ from peft import AutoPeftModelForCausalLM
 from tqdm import tqdm
 from trl import ModelConfig, get_quantization_config
 
-from recipes.common.data.recipe import Recipe
+from recipes.common.data.recipe import Recipe, with_columns
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.completion import Rollout, load_tokenizer
 from recipes.common.training.config import add_model_arguments
@@ -101,4 +101,4 @@ def held_out_rows(recipe: Recipe) -> list[dict]:
         rows = module.load_rows(args.recipe, seed)[1]
     if not rows:
         raise ValueError("num_eval_rows is 0; there is nothing to evaluate.")
-    return rows.to_list()
+    return with_columns(rows, args.recipe.reward_columns or {}).to_list()
