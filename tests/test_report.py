@@ -172,6 +172,18 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     assert lines[-1] == "  Look at it: run/report.html   All figures: run/summary.json"
 
 
+def test_what_can_be_shown_is_said_of_the_questions_that_each_metric_of_the_verdict_has(tmp_path):
+    folder = make_run(tmp_path / "run")
+    for name in ("before", "after"):
+        rows = [evaluated(i, True, "") for i in range(30)]
+        for i, row in enumerate(rows):
+            row["metrics"] = {"math lenient" if i < 10 else "code tests": True}
+        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
+    summary = {**figures_of(folder, None), "steps": 1, "minutes": 1.5, "hardware": "one core"}
+    shown = re.findall(r"\d+ test questions can show", final_table(folder, summary))
+    assert shown == ["10 test questions can show", "20 test questions can show"]
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [

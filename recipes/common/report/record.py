@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.scores import comparison_table
+from recipes.common.evaluation.scores import comparison_table, independent_metrics
 from recipes.common.report.page import write_report
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.training.callbacks import Clock
@@ -60,7 +60,10 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     ]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
-        lines.append(f"  {power_line(summary['after']['n'])}")
+        # A metric may be of some questions alone, as each task's in a mixture.
+        names = independent_metrics(summary["mcnemar_p"])
+        numbers = dict.fromkeys(summary["after"][name]["n"] for name in names)
+        lines += [f"  {power_line(n)}" for n in numbers]
         lines.append(f"  Every question: {folder / files.EVALUATION}")
     else:
         lines.append("  No test questions (num_eval_rows is 0): nothing shows a better model.")
