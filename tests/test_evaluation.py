@@ -46,6 +46,13 @@ def test_the_rows_of_another_model_have_the_columns_that_rewards_take():
     assert [row["solution"] for row in rows] == [row["answer"] for row in ROWS]
 
 
+@pytest.mark.parametrize("name", ["n", "truncated", "mean_length", "rewards", "turns", "sampled"])
+def test_a_metric_with_the_name_of_another_figure_is_refused(name):
+    row = {"prompt": "?", "metrics": {name: True}, "truncated": False, "tokens": 1, "rewards": {}}
+    with pytest.raises(ValueError, match=f"the metric gives .*'{name}'.*, names of"):
+        compare([row])
+
+
 def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):
     parts, calls, whole = [], [], evaluate(trainer, ROWS, answer_metric, samples=1)
     monkeypatch.setattr(

@@ -9,6 +9,7 @@ from recipes.common.utils.tables import format_table, in_words, percent, points,
 
 # The verdict uses the first of these that a recipe has: the one that its rewards see the least.
 INDEPENDENT = ("lenient", "hidden", "tests", "prose")
+NO_METRICS = {"n", "truncated", "mean_length", "rewards", "turns", "sampled"}  # in `summarize`
 
 
 def metric_names(rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -77,8 +78,10 @@ def compare(before: list[dict], after: list[dict] | None = None) -> dict[str, An
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of an evaluation: shares with Wilson intervals, mean lengths and rewards.
 
-    A metric has `share`, from 0 to 1, of the `n` rows that have it, and `interval`.
+    A metric has `share` (0 to 1) of its `n` rows and `interval`; ValueError if its name is taken.
     """
+    if taken := NO_METRICS.intersection(metric_names(rows)):
+        raise ValueError(f"the metric gives {sorted(taken)}, names of other figures: rename them.")
 
     def mean(values: list[float | None]) -> float | None:
         """The mean of the values that are not None; None if there are none."""
@@ -130,10 +133,7 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
         is_share = label.endswith("%")
         line = [label]
         for value in values:
-            if is_share or value is None:
-                line.append(percent(value))  # a dash for None
-            else:
-                line.append(f"{value:.2f}")
+            line.append(percent(value) if is_share or value is None else f"{value:.2f}")
         if len(values) == 2 and None not in values:
             change = values[1] - values[0]
             line.append(points(change) if is_share else f"{change:+.2f}")
