@@ -18,7 +18,7 @@ def make_parser(text: str) -> argparse.ArgumentParser:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Print a wrong argument, ValueError or OSError as one message and exit with status 2.
+    """Print a ValueError or OSError as one message for the user and exit with status 2.
 
     A reader that closes the pipe early, as `| head` does, is no error.
     """
@@ -30,7 +30,7 @@ def refusals() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except (argparse.ArgumentTypeError, ValueError, OSError) as problem:
+    except (ValueError, OSError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2) from problem
 

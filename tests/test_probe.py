@@ -186,16 +186,3 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path,
         assert status("--output", out, *words) == 2, words
         assert message in capsys.readouterr().err
     assert not out.exists()
-
-
-def test_the_default_folder_of_an_earlier_probe_is_named_without_a_traceback(
-    tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "runs/probe-some").mkdir(parents=True)
-    (tmp_path / "runs/probe-some/rows.jsonl").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["probe.py", "--config", "some.yaml"])
-    with pytest.raises(SystemExit):
-        script.main()
-    message = "error: runs/probe-some exists: name another folder, or remove it\n"
-    assert capsys.readouterr().err == message
