@@ -52,11 +52,3 @@ def is_taken(folder: Path) -> bool:
     """Whether something stands at this path, other than an empty folder."""
     is_empty = folder.is_dir() and not any(folder.iterdir())
     return folder.exists() and not is_empty
-
-
-def new_folder(text: str) -> Path:
-    """Argument type: a folder that does not exist yet or is empty."""
-    folder = Path(text)
-    if is_taken(folder):
-        raise argparse.ArgumentTypeError(f"{text} exists: name another folder, or remove it")
-    return folder

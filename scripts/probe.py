@@ -17,7 +17,7 @@ Exit status: 0 when there is enough to learn from, 1 when not, 2 for an error.
 import traceback
 from pathlib import Path
 
-from command import at_least, make_parser, new_folder, refusals
+from command import at_least, is_taken, make_parser, refusals
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     add("--config", required=True, type=Path, help="a YAML of a recipe")
     add("--prompts", type=at_least(1), default=32, help="training prompts; default 32")
     add("--num_processes", type=at_least(1), default=1, help="of the run; default 1")
-    add("--output", type=new_folder, help="default runs/probe-NAME_OF_THE_YAML")
+    add("--output", type=Path, help="default runs/probe-NAME_OF_THE_YAML")
     kept = "write the rows solved in LOW to HIGH of their completions; 0 < LOW <= HIGH < 1"
     add("--keep", nargs=2, type=float, metavar=("LOW", "HIGH"), help=kept)
     options, overrides = parser.parse_known_args()
@@ -34,7 +34,9 @@ def main() -> None:
         parser.error("--keep: they must be 0 < low <= high < 1")
     try:
         with refusals():
-            options.output = options.output or new_folder(f"runs/probe-{options.config.stem}")
+            options.output = options.output or Path(f"runs/probe-{options.config.stem}")
+            if is_taken(options.output):
+                raise ValueError(f"{options.output} exists: give another --output, or remove it")
             from recipes.common.sampling.probe import probe
 
             can_learn = probe(**vars(options), overrides=overrides)

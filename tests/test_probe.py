@@ -179,10 +179,21 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path,
     out = tmp_path / "probe"
     for words, message in (
         (("--prompts", 0), "0 is too small; at least 1"),
-        (("--output", tmp_path), "exists: name another folder, or remove it"),
+        (("--output", tmp_path), "exists: give another --output, or remove it"),
         (("--keep", 0.6, 0.5), "they must be 0 < low <= high < 1"),
         (("--reward_weights", 1, 2), "reward_weights has 2 values for 1 rewards"),
     ):
         assert status("--output", out, *words) == 2, words
         assert message in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_second_probe_of_a_yaml_is_refused_in_one_line(monkeypatch, tmp_path, capsys):
+    (tmp_path / "runs/probe-mine").mkdir(parents=True)
+    (tmp_path / "runs/probe-mine/rows.jsonl").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["probe.py", "--config", "mine.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    message = "error: runs/probe-mine exists: give another --output, or remove it\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, message)
