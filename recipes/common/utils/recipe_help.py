@@ -67,7 +67,8 @@ def settings_of(file: Path, class_name: str) -> dict[str, str]:
             named = {keyword.arg: keyword.value for keyword in default.keywords}
             default = named.get("default") or named.get("default_factory")
             meaning = named["metadata"].values[0] if "metadata" in named else None
-        lines[name] = f"--{name} {kind}: {ast.literal_eval(meaning) if meaning else ''}"
+        text = ast.literal_eval(meaning).replace("%%", "%") if meaning else ""  # %%: argparse's %
+        lines[name] = f"--{name} {kind}: {text}"
         if default:
             lines[name] += f" (default: {ast.unparse(default)})"
     return lines
