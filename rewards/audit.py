@@ -1,7 +1,7 @@
 """Audit a reward: score tricks (wrong answers) made from a run's own rows.
 
     cheats = try_tricks(reward_of(my_reward), rows, lambda row: f"#### {row['answer']}")
-    cheats.sentence()  # "pays 7 of 66 wrong answers, such as 'answer: another or gold' (1): ..."
+    cheats.sentence()  # "pays 7 of 50 wrong answers, such as 'answer: another or gold' (1): ..."
     assert cheats.problem is None
 
 A trick is *paid* if it scores more than its limit: 0, or for a trick in the asked format the full
