@@ -32,6 +32,13 @@ def test_the_estimate_is_within_a_tenth_of_what_was_measured(qwen, completions, 
     assert estimated / 2**30 == pytest.approx(gibibytes, rel=0.1)
 
 
+def test_logits_are_of_4096_tokens_at_a_time(qwen):
+    long = {**TRAINING, "max_completion_length": 512}
+    of_4, of_8, of_16 = (update_bytes(qwen, long, "bfloat16", 0, count) for count in (4, 8, 16))
+    logits = 4096 * 2048 * 4 * 9  # tokens, words, bytes, tensors: of 8 completions
+    assert 2 * (of_8 - of_4) - (of_16 - of_8) == pytest.approx(logits)
+
+
 def test_a_note_names_the_micro_batch_that_fits(qwen, monkeypatch):
     for name in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
         monkeypatch.delenv(name, raising=False)

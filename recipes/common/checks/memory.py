@@ -7,6 +7,7 @@ from typing import Any
 import psutil
 import torch
 from transformers import PreTrainedModel
+from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
 
 from recipes.common.training.completion import VOCABULARY_PART
 from recipes.common.training.engine import asked_engine
@@ -82,7 +83,7 @@ def update_bytes(
     written = completions * training["max_completion_length"]
     tokens = written + prompts * prompt_tokens
     part = TRITON_PART if torch.accelerator.is_available() else VOCABULARY_PART
-    logits = written * min(part, config.vocab_size) * 4 * LOGIT_COPIES
+    logits = min(written, TOKEN_CHUNK_SIZE) * min(part, config.vocab_size) * 4 * LOGIT_COPIES
     # What a layer keeps of a token: four tensors of the MLP, eight others, norms in float32.
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     layer = size * (4 * inner + 8 * config.hidden_size) + 12 * config.hidden_size  # bytes

@@ -256,8 +256,8 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
 def small_logits(device: torch.device) -> Iterator[None]:
     """Let TRL compute log-probabilities on a CPU in less memory and time.
 
-    Without Triton, TRL computes the logits of all tokens, masked ones included, for 32,768 words of
-    the vocabulary at a time, and holds up to nine tensors of this size in the backward pass.
+    Without Triton, TRL computes the logits of masked tokens too, of 4,096 tokens and 32,768 words
+    at a time, and holds up to nine tensors of this size in the backward pass.
     """
     if device.type != "cpu":
         yield
