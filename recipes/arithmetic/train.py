@@ -4,8 +4,8 @@
         recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml
 
 The model sees one worked example and a question such as `Calculate 58 + 26.`, and answers
-`<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in three minutes on two
-CPU cores: correct in format from 6 % to 64 %, correct answers from 35 % to the same (five seeds).
+`<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart: correct in format from
+6 % to 64 %, correct answers from 35 % to the same (five seeds).
 """
 
 import json
