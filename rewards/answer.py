@@ -300,7 +300,8 @@ _TAKES_BACK = re.compile(
     r"|just kidding|or rather"
     r"|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
     r"|I made an? [a-z ]{0,20}(?:mistake|error)"
-    r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo|rec[a-z]{1,12})"
+    r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo"
+    r"|rec(?:alc|heck|omput|ons|ount)[a-z]{0,8})"
     r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
     re.IGNORECASE,
 )
