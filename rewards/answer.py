@@ -376,6 +376,8 @@ _MARKER = re.compile(
     r"####(?!#)|A:(?<![^\n*]A:)|n(?:swer|SWER)(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?"
     r"(?:[ \t]+(?:should|will|must))?[ \t]*(?:is\b|be\b|equals\b|=|:|\*\*|\n)"
 )
+# Before a marker that names the answer, and gives none: "Let me check the answer: 18 / 2 = 9".
+_CHECKING = re.compile(r"\b(?:check|verify|confirm)(?:ing)?\s(?:[a-z]{2,8}\s){0,3}a\Z", re.I)
 _STEP = re.compile(r"[0-9]{1,2}[.):]\s+[A-Za-z*]")  # "#### 1. Count" is a heading
 _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
 
@@ -387,6 +389,8 @@ def _after_marker(text: str) -> Stated | None:
     """
     for marker in reversed([*_MARKER.finditer(text)][-MAX_MARKERS:]):
         behind = text[marker.end() :]
+        if _CHECKING.search(text, max(marker.start() - 50, 0), marker.start()):
+            continue
         if not _DIGIT.search(behind) and re.search("[A-Za-z]", behind):  # "Answer: unknown"
             return Stated(None, marker.end())
         line = behind[:MAX_SENTENCE_CHARS].lstrip().partition("\n")[0]
