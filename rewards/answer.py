@@ -407,8 +407,9 @@ def _after_marker(text: str) -> Stated | None:
         value = _value_of_match(numbers[0])
         if is_denied(text, start, end) or is_one_of_several(text, start, end, value):
             return Stated(None, end)
-        is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())  # "9 * 2 = 18"
-        return Stated(stated(line) if is_sum else _value(line, numbers, 0), end)
+        value = _value(line, numbers, 0)
+        is_sum = value is None and "=" in line  # "9 * 2 = 18", "36/2 = 18"
+        return Stated(stated(line) if is_sum else value, end)
     return None
 
 

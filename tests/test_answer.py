@@ -23,7 +23,8 @@ GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
 # A marker, and what may stand around its number; each is read behind other numbers.
 MARKED = [
     "####18", r"\boxed{18 \text{ m}^2}", r"\boxed{18} and then \boxed{19", "ANSWER: x = 18",
-    "The correct answer should be 18", "The answer to the question of 16 eggs is 18.",
+    "The answer is 36/2 = 18.", "The correct answer should be 18",
+    "The answer to the question of 16 eggs is 18.",
 ]  # fmt: skip
 # A last sentence as people write it.
 SENTENCES = [
