@@ -40,12 +40,14 @@ MAX_CHARS = 20_000  # only the end of a longer text is read: the answer stands t
 MAX_SENTENCE_CHARS = 400  # the most that is read of one sentence
 MAX_MARKERS = 50  # only the last ones are read
 _DIGIT = re.compile("[0-9¼½¾]")
+# A letter or digit. Chinese, Japanese and Korean have no spaces between words: these end one.
+_LETTER = r"[^\W\u3041-\ud7a3]"
 _NUMBER = re.compile(
     # "-5", "is - 5" and "is minus 5" have a sign; "20 - 5" has an operator.
-    r"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<![\w).])-"
+    rf"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<!{_LETTER})(?<![).])-"
     r"|(?:\A|(?<=is )|(?<=: )|(?<== ))(?:[Mm]inus|[Nn]egative)\s)?"
     # It does not start inside a word, an index, a power or 5:30, or after the comma of "17,18".
-    r"(?<![\w^_\\{])(?<![0-9][.,:])"
+    rf"(?<!{_LETTER})(?<![\^_\\{{])(?<![0-9][.,:])"
     # A fraction, a mixed number, a decimal or a quotient.
     r"(?P<digits>(?:[0-9]{1,9}\s?)?\\frac\s?(?:\{[^{}]{1,20}\}|[0-9]){2}"
     r"|[0-9]{1,9}\s[0-9]{1,4}/[0-9]{1,4}"
@@ -54,7 +56,7 @@ _NUMBER = re.compile(
     r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9])"
     # A suffix may follow ("5th", "5:00 pm", "5 million", "5cm^2"), but not a factor ("5 pi").
     r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[AaPp]\.?[Mm]\b)?"
-    rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9])"
+    rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9万萬亿億만억])"
     r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
 _COUNT = "|".join(NUMBER_WORDS)

@@ -39,6 +39,7 @@ SENTENCES = [
     "462/25 = 18.48 minutes, which rounds down to 18 minutes.",
     r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]", "She buys 9 bottles at $2, for a total of $18.",
     r"$$\begin{aligned} x &= 9 \cdot 2 \\ &= 18 \end{aligned}$$", "It is 18°C at night.",
+    "所以答案是18。", "她每天赚18美元。",
 ]  # fmt: skip
 # Which sentence is the last that counts.
 TEXTS = [
@@ -49,7 +50,7 @@ TEXTS = [
 ]  # fmt: skip
 NONE = [
     "", "no number", "How many are 18?", "1e999", "#### 1/0", "```python\nprint(18)\n```",
-    "１８", "#### １８", "1８", "١٨",  # of other scripts
+    "１８", "#### １８", "1８", "١٨", "答案是18万。",  # of other scripts
     # Several.
     "#### 17 18 19", "#### 18 or 19", "#### 18 or maybe 19", "#### 17-18",
     "The answer is between 17 and 18.", "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}",
@@ -168,6 +169,7 @@ def test_a_tag_or_a_box_that_another_answer_follows_is_none_or_the_first_problem
 def test_a_sign_is_read_however_it_is_written(sign):
     for text in (f"The answer is {sign}.", f"#### {sign}", f"So it is {sign}"):
         assert final_answer(text) == -5
+    assert final_answer("答案是-5。") == -5
 
 
 def test_the_last_of_several_markers_counts_whatever_its_kind():
