@@ -216,7 +216,8 @@ def read_one_number(text: str) -> Fraction | None:
 # --- The last sentence
 
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b"
+    # "36 sq. ft. for 3 rooms" and "(15 vs. 6)" go on behind the full stop.
+    r"(?<=[.!?])[*_)]{0,3}\s+(?![a-z]|[^()\n]{0,40}\))|[,;]\s*(?:and\s)?so\b"
     r"|\b(?:therefore|thus|hence|making|leaving|which (?:means|makes|gives|rounds))\b"
 )
 # Of a line: a bullet, "Step 1:" or "1.".

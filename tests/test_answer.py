@@ -40,6 +40,7 @@ SENTENCES = [
     r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]", "She buys 9 bottles at $2, for a total of $18.",
     r"$$\begin{aligned} x &= 9 \cdot 2 \\ &= 18 \end{aligned}$$", "It is 18°C at night.",
     "所以答案是18。", "她每天赚18美元。",
+    "The rooms have 18 sq. ft. for 3 people.", "Bob has 18 more marbles (20 vs. 2).",
 ]  # fmt: skip
 # Which sentence is the last that counts.
 TEXTS = [
