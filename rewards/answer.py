@@ -282,11 +282,16 @@ def _last_stated(text: str) -> Stated | None:
     """What the last sentence with a number states; None for a text without such a sentence.
 
     Questions and asides ("Note that ...", "Check: ...") are left out. The value is None where a
-    later sentence denies it ("That is wrong.") or gives up ("I cannot solve this.").
+    later sentence denies it and states no other ("That is wrong.") or gives up ("I cannot solve
+    this.").
     """
     for part in _sentences(text):
-        if end_of_denial(part) is not None or _GIVES_UP.search(part):
+        if _GIVES_UP.search(part):
             return Stated(None)
+        denial = end_of_denial(part)
+        if denial is not None:  # "That is wrong, it is 20." states 20
+            verbs = [*_VERB.finditer(part, denial)]
+            return Stated(stated(part[verbs[-1].end() :]) if verbs else None)
         outside = _PARENTHESES.sub(" ", part)
         is_question = "=" not in part and part.rstrip(" *_)").endswith("?")
         is_empty = not _DIGIT.search(part) or not outside.strip(" .*")

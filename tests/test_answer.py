@@ -112,6 +112,7 @@ def test_a_number_that_is_denied_is_no_answer(text):
 TAKEN_BACK = [  # behind an answer of 18, and the answer then
     (". Actually, it is 20.", 20), (". Wait, no. It is 20.", 20), (", no, 20.", 20),
     (". It should be 20.", 20), (". On second thought, she has 20 eggs.", 20), (", sorry, 20", 20),
+    (". Wait, that's wrong, it is 20.", 20),
     ("\nHold on, she also gave 2 away, so 16 are left.", 16), (". Correction: 20.", 20),
     (". Hmm, let me recount: 9 + 9 + 2 = 20.", 20), (". Oops, I meant 20 or 21.", None),
     (".\nWait, I forgot 2.\n#### 20", 20), (". The answer is unknown.", None),
@@ -132,6 +133,7 @@ DENIES_IT = [
     "But 18 would be wrong, since it is even.", "I no longer think it is 18.", "Not true.",
     "My answer of 18 is incorrect!", "Well, this doesn't seem to be correct.", "Wrong.",
     "It turns out that 18 eggs isn't the answer.", "9 + 8 = 17. So 18 is wrong.",
+    "That is wrong: 18 is too low.",
 ]  # fmt: skip
 DENIES_ANOTHER = [
     "17 is wrong.", "It is not 17.", "That is not a lot.", "It is never easy.", "Is it wrong? No.",
