@@ -88,11 +88,11 @@ def before_next_problem(text: str, start: int | None = None) -> str:
 
 
 def without_programs(text: str) -> str:
-    """The text without fenced programs, whose numbers are not answers; fenced output stays.
+    """The text without fenced programs, whose numbers are not answers; fenced output or data stays.
 
     Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
     """
-    return re.sub(r"```(?!output|text|latex)[A-Za-z_+]+[^`]*(?:```|\Z)", "", text)
+    return re.sub(r"```(?!output|text|latex|json)[A-Za-z_+]+[^`]*(?:```|\Z)", "", text)
 
 
 def find_tag(text: str, tag: str) -> Place | None:
