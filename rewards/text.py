@@ -69,8 +69,8 @@ def answer_part(text: str, thoughts: bool = False) -> str:
 # The start of another problem or turn: a model that does not stop invents one and answers it.
 _RUN_ON = re.compile(
     rf"{_END_TOKEN}|<\|[a-z_]+\|>|(?:\n|(?<=[.!?}}$\])0-9] ))[ \t*#]{{0,6}}"
-    r"(?:(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
-    r"[ \t]{0,3}[0-9]{0,4}[ \t*]{0,3}:|Problem [0-9]{1,4}[ \t*]{0,3}\n)",
+    r"(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
+    r"[ \t]{0,3}(?:[0-9]{0,4}[ \t*]{0,3}:|[0-9]{1,4}[ \t*]{0,3}\n)",
     re.IGNORECASE,
 )
 

@@ -97,6 +97,7 @@ def test_without_a_marker_the_last_sentence_counts(text):
 def test_another_problem_is_not_read():
     for text in ("20 - 2 = 18. The answer is 18.", "20 - 2 = 18.\n#### 18", "It is \\boxed{18}."):
         assert final_answer(f"{text}\n\n**Problem 2:** 3 + 4\n#### 7") == 18
+        assert final_answer(f"{text}\n\n## Question 2\n3 + 4\n#### 7") == 18
 
 
 @pytest.mark.parametrize("text", NONE)
