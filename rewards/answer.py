@@ -70,10 +70,10 @@ _OPERATION = re.compile(
     r"|multiplied by)"
     rf"(?=[\s(]*(?:[0-9.]|\\|(?:{_COUNT})\b)))"
 )
-# An operation or a bound before a number: "twice 18", "under 18".
+# An operation, a bound or two signs before a number: "twice 18", "under 18", "\pm 18".
 _SCALED = re.compile(
-    rf"\b(?:twice|thrice|double|triple|half|(?:{_COUNT}) times|close to|under|below|above"
-    rf"|(?:{_PART}|root|square|cube|multiples?|powers?|percent) of)\s\Z",
+    rf"(?:\\pm|\b(?:twice|thrice|double|triple|half|(?:{_COUNT}) times|close to|under|below|above"
+    rf"|(?:{_PART}|root|square|cube|multiples?|powers?|percent) of))\s\Z",
     re.IGNORECASE,
 )
 _VAGUE = re.compile(r"\s?(?:[A-Za-z]+\s){0,2}or (?:more|less|fewer|so)\b")  # "18 or more"

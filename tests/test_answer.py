@@ -57,6 +57,7 @@ NONE = [
     "The answer is between 17 and 18.", "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}",
     "<answer>18 or 19</answer>", "<answer>18</answer> or 19", "17 or <answer>18</answer>",
     "The answer is 18 (or 20 with Sunday).", "The answer is 18 if it rains, otherwise 20.",
+    "x = ±18",
     # Not worked out.
     "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9",
     r"\boxed{\frac{36}{2}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}", r"\boxed{18!}",
