@@ -68,7 +68,7 @@ _OPERATION = re.compile(
     r"|(?:%|percent) of \$?[0-9]|[∗∕⋅∙✕✖＋]\s?[0-9]"
     r"|(?:[-+/^*x]|plus|minus|less|(?:less|more|fewer) than|times|point|mod|divided by"
     r"|multiplied by)"
-    rf"(?=[\s(]*(?:[0-9.]|\\|(?:{_COUNT})\b)))"
+    rf"(?=[\s({{]*(?:[0-9.]|\\|(?:{_COUNT})\b)))"
 )
 # An operation, a bound or two signs before a number: "twice 18", "under 18", "\pm 18".
 _SCALED = re.compile(

@@ -59,7 +59,7 @@ NONE = [
     "The answer is 18 (or 20 with Sunday).", "The answer is 18 if it rains, otherwise 20.",
     "x = ±18",
     # Not worked out.
-    "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9",
+    "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9", "#### 18^{2}",
     r"\boxed{\frac{36}{2}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}", r"\boxed{18!}",
     # Another number.
     "<answer>18 less two</answer>", "<answer>18 mod seven</answer>", r"\boxed{18x}",
