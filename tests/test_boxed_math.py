@@ -25,6 +25,7 @@ AMOUNTS = [  # completion, gold, amount, of what the label files below do not ha
     (r"\boxed{\text{(C)} \text{ or } \text{(D)}}", "C", 0.0), (r"\boxed{\text{A.}}", "A", 1.0),
     (r"\boxed{\text{(C)}, \text{(D)}}", "C", 0.0), (r"\boxed{\text{(C)}\text{ not}}", "C", 0.0),
     (r"\boxed{\text{(C)} \text{ is wrong}}", "C", 0.0), (r"\boxed{\text{(C) or (D)}}", "C", 0.0),
+    (r"\boxed{3 × 10⁻⁸}", r"3 \cdot 10^{-8}", 1.0), (r"\boxed{x¹⁰}", "x^{10}", 1.0),
     # One sign more is another function, another letter, another base, or too many digits.
     (r"\boxed{f(x)=2x}", r"f^{-1}(x)=\frac{x}{2}", 0.0), (r"\boxed{y=2x'}", "y=2x", 0.0),
     (r"\boxed{101_b}", "101", 0.0), (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0),

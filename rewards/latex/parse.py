@@ -15,11 +15,12 @@ class Unreadable(ValueError):
 _SIGNS = str.maketrans({
     "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
     "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
-    "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
+    "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ",
     "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ",
 })  # fmt: skip
+_RAISED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ", "+-0123456789n")
 _SPELLINGS = {
     "*": "cdot times ast", "/": "div", "=": "equiv", "(": "langle", ")": "rangle",
     r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
@@ -38,6 +39,8 @@ for _i, _ten in enumerate("twenty thirty forty fifty sixty seventy eighty ninety
     NUMBER_WORDS[_ten] = 10 * _i
     NUMBER_WORDS |= {f"{_ten}-{_ONES[j]}": 10 * _i + j for j in range(10)}
 _REWRITES = [  # rewrites to one spelling, applied in this order
+    # Raised digits of keyboards: x², 10⁻⁸.
+    (r"[⁺⁻⁰¹²³⁴-⁹ⁿ]+", lambda raised: f"^{{{raised[0].translate(_RAISED)}}} "),
     # Size, space, colour and font do not change the value.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge|small"
      r"|bf|rm|it)(?![A-Za-z])\s?", ""),
