@@ -22,14 +22,15 @@ class Place(NamedTuple):
 def completion_text(completion: str | list[dict]) -> str:
     """The text of a completion in either of TRL's forms: a string, or a list of chat messages.
 
-    Only the assistant's messages count: the output of a tool is not the model's answer.
+    Only the assistant's messages count, a line for each: the output of a tool is not the model's
+    answer.
 
     Example: `completion_text([{"role": "tool", "content": "5"}, {"content": "hi"}]) == "hi"`
     """
     if isinstance(completion, str):
         return completion
     said = [message for message in completion if message.get("role") in ("assistant", None)]
-    return "".join(message.get("content") or "" for message in said)
+    return "\n".join(message["content"] for message in said if message.get("content"))
 
 
 def question_of(prompt: str | list[dict]) -> str:

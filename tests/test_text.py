@@ -17,7 +17,7 @@ from rewards.text import (
 
 CASES = {  # what reads it: texts, and what is read
     completion_text: [
-        ("hi", "hi"), ([{"role": "assistant", "content": "a"}, {"content": "b"}], "ab"),
+        ("hi", "hi"), ([{"role": "assistant", "content": "9*2"}, {"content": "18"}], "9*2\n18"),
         ([{"role": "assistant", "content": None}, {"role": "assistant"}], ""),
         ([{"role": "tool", "content": "18"}, {"role": "user", "content": "1"}], ""),
     ],
