@@ -168,6 +168,13 @@ def with_tasks(reward: Reward, tasks: Any, spec: str) -> Reward:
     return route(reward, names)
 
 
+class WithParameters(functools.partial):
+    """A partial whose parameters also win over a column of the rows with the same name."""
+
+    def __call__(self, /, **arguments: Any) -> Any:
+        return super().__call__(**(arguments | self.keywords))
+
+
 def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Callable:
     """Return the reward that `target` makes or is, with its parameters set.
 
@@ -190,7 +197,7 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
     # A function that names no parameter, such as `f(**kwargs)`, is a reward.
     takes_only_its_own = (parameters or not kinds) and not parameters.keys() & TRL_ARGUMENTS
     if not (inspect.isclass(target) or (takes_only_its_own and required <= kwargs.keys())):
-        return functools.partial(target, **kwargs) if kwargs else target
+        return WithParameters(target, **kwargs) if kwargs else target
     try:
         with starting(f"reward {spec!r}, which is being made"):
             reward = target(**kwargs)

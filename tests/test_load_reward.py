@@ -108,6 +108,11 @@ def test_a_reward_loads_with_its_parameters(mine, spec, kwargs, text, expected):
     assert is_async_callable(reward) is reward.is_async
 
 
+def test_a_parameter_wins_over_a_column_of_its_name(mine):
+    reward = load_reward(f"{mine}:short", limit=3)
+    assert reward(prompts=[""], completions=["four"], limit=[10]) == [0.0]
+
+
 @pytest.mark.parametrize("key", ["{mine}:lengths", "lengths"])
 def test_settings_reach_a_reward_by_specification_and_by_name(mine, key):
     key, specs = key.format(mine=mine), ["xml_format", f"{mine}:lengths"]
