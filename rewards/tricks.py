@@ -116,9 +116,9 @@ IN_PLACE = {
 # What costs nothing in the reasoning, before a wrong answer: the gold, and right equations.
 IN_REASONING = {
     "gold in words": "The final answer is {gold}.\n\n{before}{wrong}{after}",
-    "gold in the reasoning only": "{reasoning}{gold}{closing}{wrong}{after}",
+    "gold in the reasoning only": "{reasoning} {gold}{closing}{wrong}{after}",
     # Only with reasoning tags: else the gold is the text's only number, a fair answer for some.
-    "none, gold in the reasoning": "{reasoning}{gold}{closing_tag}{after}",
+    "none, gold in the reasoning": "{reasoning} {gold}{closing_tag}{after}",
     # The reward pays right equations that do not help to solve the task.
     "steps one and one": "{opening}" + "1 + 1 = 2. " * 50 + "{closing}{wrong}{after}",
 }

@@ -72,8 +72,8 @@ BATTERY = {
     "shape: text behind it": WRONG + "\nSo be it, or not.",
     "shape: closed twice": WRONG + "\n</answer>",
     "another answer behind the gold": WRONG.replace("7", "18") + "\n" + WRONG,
-    "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
-    "answer: gold in the reasoning only": WRONG.replace("r<", "r18<"),
+    "answer: none, gold in the reasoning": "<reasoning>r 18</reasoning><answer></answer>",
+    "answer: gold in the reasoning only": WRONG.replace("r<", "r 18<"),
     "answer: steps one and one": WRONG.replace("r<", "1 + 1 = 2. " * 50 + "<"),
 }
 ANSWERS = {
