@@ -274,7 +274,9 @@ def import_location(location: str) -> ModuleType:
     if location.endswith(".py"):
         file = Path(location).resolve()
         # The name has the whole path in it, so that no two files collide.
-        return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
+        name = f"reward_file_{file.with_suffix('')}"
+        # Two rewards of one file share what it loads, such as a model.
+        return sys.modules.get(name) or import_file(file, name)
     return importlib.import_module(location)
 
 
@@ -283,5 +285,9 @@ def import_file(file: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs: `@dataclass` looks its module up there
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     return module

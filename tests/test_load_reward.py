@@ -123,6 +123,11 @@ def test_settings_reach_a_reward_by_specification_and_by_name(mine, key):
     assert (xml(**batch), lengths(**batch)) == ([0.2, 0.0], [None, 6.0])
 
 
+def test_a_file_of_two_rewards_is_imported_once(mine):
+    short, slow = load_rewards([f"{mine}:short", f"{mine}:slow"])
+    assert short.call.__globals__ is slow.call.__globals__
+
+
 def test_two_files_of_one_name_do_not_collide(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
