@@ -69,7 +69,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14200,
+    "tests": 14450,
 }
 
 
