@@ -161,8 +161,7 @@ def _plain(text: str) -> str:
 def _result(side: str) -> Fraction | None:
     """The value of the right side of an equation: 18 of " 18 eggs in 3 days", None of " 9 * 2"."""
     side = side[_LEAD.match(side).end() :]  # without an opening bracket or "x = "
-    number = _NUMBER.match(side)
-    if number:
+    if number := _NUMBER.match(side):
         return None if _OPERATION.match(side, number.end()) else _value_of_match(number)
     return _last_number(side)  # "= size 18"
 
@@ -175,8 +174,7 @@ def _last_number(text: str) -> Fraction | None:
     """
     numbers = list(_NUMBER.finditer(text))
     results = []  # the indices of the numbers that are not details
-    end = 0  # of the number before
-    is_detail = False  # the number before
+    end, is_detail = 0, False  # of the number before
     for i, number in enumerate(numbers):
         before = text[max(end, number.start() - 60) : number.start()]
         end = number.end()
@@ -203,10 +201,9 @@ def read_one_number(text: str) -> Fraction | None:
     Example: `read_one_number("**18**") == 18`; `read_one_number("She keeps 18 eggs") is None`
     """
     text = text[_LEADING.match(text).end() :]
-    value = number_of(text)
     if text.startswith("~"):  # "~18" is about 18, although TeX writes a space so
         return None
-    if value is not None or len(text) > MAX_SENTENCE_CHARS:
+    if (value := number_of(text)) is not None or len(text) > MAX_SENTENCE_CHARS:
         return value
     text = _plain(text).strip(" *_`\"'")
     number = _NUMBER.fullmatch(text)
@@ -288,8 +285,7 @@ def _last_stated(text: str) -> Stated | None:
     for part in _sentences(text):
         if _GIVES_UP.search(part):
             return Stated(None)
-        denial = end_of_denial(part)
-        if denial is not None:  # "That is wrong, it is 20." states 20
+        if (denial := end_of_denial(part)) is not None:  # "That is wrong, it is 20." states 20
             verbs = [*_VERB.finditer(part, denial)]
             return Stated(stated(part[verbs[-1].end() :]) if verbs else None)
         outside = _PARENTHESES.sub(" ", part)
@@ -305,16 +301,13 @@ _TAKES_BACK = re.compile(
     r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
     r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
     r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold (?:on|up)|scratch that"
-    r"|just kidding|or rather"
-    r"|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
+    r"|just kidding|or rather|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
     r"|I made an? [a-z ]{0,20}(?:mistake|error)"
     r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo"
     r"|rec(?:alc|heck|omput|ons|ount)[a-z]{0,8})"
     r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
     re.IGNORECASE,
 )
-
-
 # Words that reopen the question: another answer follows where a sentence concludes one.
 _REOPENS = re.compile(
     r"(?:\A|[.!?\n,;>})$*])[\s*_)]{0,3}(?:hmm?,?\s)?(?:however|yet|re-?check[a-z]{0,3}"
@@ -354,8 +347,7 @@ def last_box(text: str) -> str | None:
 
     Example: `last_box(r"\boxed{18}. Wait, I forgot 2, so it is 20.") is None`
     """
-    boxes = find_boxes(text)
-    if boxes:
+    if boxes := find_boxes(text):
         text = before_next_problem(text, boxes[0].end)
         boxes = find_boxes(text)
     return boxed_answer(text) if boxes and not _is_taken_back(text, boxes[-1]) else None
@@ -368,9 +360,8 @@ def _is_taken_back(text: str, place: Place) -> bool:
     """
     answer = inside_of(text, place)
     value = read_one_number(answer)
-    if is_denied(text, place.start, place.end, answer):
-        return True
-    if is_one_of_several(text, place.start, place.end, value):
+    span = text, place.start, place.end
+    if is_denied(*span, answer) or is_one_of_several(*span, value):
         return True
     behind = text[place.end :][-MAX_CHARS:]
     later = _corrected(behind) or _after_marker(behind)
@@ -427,14 +418,12 @@ def _enclosed(text: str, place: Place) -> Stated:
     Example: 18 of "<answer>She keeps 18 eggs</answer>".
     """
     inside = inside_of(text, place)
-    value = None
-    if not is_denied(text, place.start, place.end, inside):
-        value = read_one_number(inside)
-        if value is None and _SENTENCE.match(inside):
-            value = stated(inside)
-        if is_one_of_several(text, place.start, place.end, value):
-            value = None
-    return Stated(value, place.inside_end)
+    value = read_one_number(inside)
+    if value is None and _SENTENCE.match(inside):
+        value = stated(inside)
+    span = text, place.start, place.end
+    is_open = is_denied(*span, inside) or is_one_of_several(*span, value)
+    return Stated(None if is_open else value, place.inside_end)
 
 
 def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
@@ -449,10 +438,9 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     text = before_next_problem(text)[-MAX_CHARS:]
     answer = answer_part(text)
     text = without_programs(answer if _DIGIT.search(answer) or not thoughts else text)
-    tag, marker = find_tag(text, "answer"), _after_marker(text)
-    places = [*find_boxes(text), tag] if tag else find_boxes(text)
-    places = [place for place in places if text[place.inside : place.inside_end].strip()]
-    marked = [marker] if marker else []
+    found = [*find_boxes(text), find_tag(text, "answer")]
+    places = [place for place in found if place and text[place.inside : place.inside_end].strip()]
+    marked = [marker] if (marker := _after_marker(text)) else []
     if places:
         marked.append(_enclosed(text, max(places, key=lambda place: place.inside_end)))
     if marked:
