@@ -32,6 +32,7 @@ from rewards.text import (
     inside_of,
     is_denied,
     is_one_of_several,
+    start_of_correction,
     without_dollars,
     without_programs,
 )
@@ -296,38 +297,14 @@ def _last_stated(text: str) -> Stated | None:
     return None
 
 
-# Words that announce another answer, where a sentence or a clause starts.
-_TAKES_BACK = re.compile(
-    r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
-    r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
-    r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold (?:on|up)|scratch that"
-    r"|just kidding|or rather|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
-    r"|I made an? [a-z ]{0,20}(?:mistake|error)"
-    r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo"
-    r"|rec(?:alc|heck|omput|ons|ount)[a-z]{0,8})"
-    r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
-    re.IGNORECASE,
-)
-# Words that reopen the question: another answer follows where a sentence concludes one.
-_REOPENS = re.compile(
-    r"(?:\A|[.!?\n,;>})$*])[\s*_)]{0,3}(?:hmm?,?\s)?(?:however|yet|re-?check[a-z]{0,3}"
-    r"|(?:let me )?double[- ]?check[a-z]{0,3})\b",
-    re.IGNORECASE,
-)
-_CONCLUDES = re.compile(r"\b(?:so|therefore|thus|hence)\b", re.IGNORECASE)
-
-
 def _corrected(text: str) -> Stated | None:
     """What a text states behind words that take back what was before it; None without them.
 
     Example: `_corrected(". Actually, it is 20.").value == 20`; `_corrected(". It is 20.") is None`;
     `_corrected(". However, 2 more came, so it is 20.").value == 20`
     """
-    if words := _TAKES_BACK.search(text):
-        return _last_stated(text[words.end() :])
-    words = _REOPENS.search(text)
-    conclusions = [*_CONCLUDES.finditer(text, words.end())] if words else []
-    return _last_stated(text[conclusions[-1].end() :]) if conclusions else None
+    start = start_of_correction(text)
+    return None if start is None else _last_stated(text[start:])
 
 
 def last_tag(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds the parts of a completion: thoughts, tags, boxes, fenced programs and denials.
+"""Finds the parts of a completion: thoughts, tags, boxes, fenced programs, denials and corrections.
 
 Every function takes linear time and raises on no string.
 """
@@ -324,3 +324,39 @@ def _verdict(clause: str, value: Fraction | None) -> bool | None:
             return None  # a word that is not the unit of a number, as in "18 eggs"
         is_behind_number = bool(number)
     return denials % 2 == 0 if is_judged or subjects >= 2 else None
+
+
+# --- Corrections
+
+# Words that announce another answer, where a sentence or a clause starts.
+_TAKES_BACK = re.compile(
+    r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
+    r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
+    r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold (?:on|up)|scratch that"
+    r"|just kidding|or rather"
+    r"|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
+    r"|I made an? [a-z ]{0,20}(?:mistake|error)"
+    r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo"
+    r"|rec(?:alc|heck|omput|ons|ount)[a-z]{0,8})"
+    r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
+    re.IGNORECASE,
+)
+# Words that reopen the question: another answer follows where a sentence concludes one.
+_REOPENS = re.compile(
+    r"(?:\A|[.!?\n,;>})$*])[\s*_)]{0,3}(?:hmm?,?\s)?(?:however|yet|re-?check[a-z]{0,3}"
+    r"|(?:let me )?double[- ]?check[a-z]{0,3})\b",
+    re.IGNORECASE,
+)
+_CONCLUDES = re.compile(r"\b(?:so|therefore|thus|hence)\b", re.IGNORECASE)
+
+
+def start_of_correction(text: str) -> int | None:
+    """Where the text begins that corrects an answer before it; None where nothing takes it back.
+
+    Example: `start_of_correction(". Actually, it is 20.") == 10`
+    """
+    if words := _TAKES_BACK.search(text):
+        return words.end()
+    words = _REOPENS.search(text)
+    conclusions = [*_CONCLUDES.finditer(text, words.end())] if words else []
+    return conclusions[-1].end() if conclusions else None
