@@ -13,7 +13,7 @@ from rewards.boxed_math import BoxedMath, gold_problem, is_equivalent
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
 OTHERS = Path(__file__).parents[2] / "shared/data/math_pairs/pairs.jsonl"  # not of the project
 AMOUNTS = [  # completion, gold, amount, of what the label files below do not have
-    (r"So it is \boxed{18}.", "18", 1.0),
+    (r"So it is \boxed{18}.", "18", 1.0), (r"\boxed{3 × 10⁻⁸}", r"3 \cdot 10^{-8}", 1.0),
     (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
     (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
     (r"\boxed{3!\frac12!!}", "18", 0.0), (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
@@ -25,7 +25,6 @@ AMOUNTS = [  # completion, gold, amount, of what the label files below do not ha
     (r"\boxed{\text{(C)} \text{ or } \text{(D)}}", "C", 0.0), (r"\boxed{\text{A.}}", "A", 1.0),
     (r"\boxed{\text{(C)}, \text{(D)}}", "C", 0.0), (r"\boxed{\text{(C)}\text{ not}}", "C", 0.0),
     (r"\boxed{\text{(C)} \text{ is wrong}}", "C", 0.0), (r"\boxed{\text{(C) or (D)}}", "C", 0.0),
-    (r"\boxed{3 × 10⁻⁸}", r"3 \cdot 10^{-8}", 1.0), (r"\boxed{x¹⁰}", "x^{10}", 1.0),
     # One sign more is another function, another letter, another base, or too many digits.
     (r"\boxed{f(x)=2x}", r"f^{-1}(x)=\frac{x}{2}", 0.0), (r"\boxed{y=2x'}", "y=2x", 0.0),
     (r"\boxed{101_b}", "101", 0.0), (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0),

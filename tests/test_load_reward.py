@@ -102,15 +102,10 @@ PENALTY = "trl.rewards.get_repetition_penalty_reward"
 )
 def test_a_reward_loads_with_its_parameters(mine, spec, kwargs, text, expected):
     reward = load_reward(spec.format(mine=mine), **kwargs)
-    columns = {"answer": ["18"], "completion_ids": [[5, 5, 5, 5]]}
+    columns = {"answer": ["18"], "completion_ids": [[5, 5, 5, 5]], "limit": [10]}  # parameters win
     assert call(reward, prompts=[""], completions=[text], **columns) == [expected]
     assert get_callable_name(reward) == reward.name
     assert is_async_callable(reward) is reward.is_async
-
-
-def test_a_parameter_wins_over_a_column_of_its_name(mine):
-    reward = load_reward(f"{mine}:short", limit=3)
-    assert reward(prompts=[""], completions=["four"], limit=[10]) == [0.0]
 
 
 @pytest.mark.parametrize("key", ["{mine}:lengths", "lengths"])
@@ -123,11 +118,6 @@ def test_settings_reach_a_reward_by_specification_and_by_name(mine, key):
     assert (xml(**batch), lengths(**batch)) == ([0.2, 0.0], [None, 6.0])
 
 
-def test_a_file_of_two_rewards_is_imported_once(mine):
-    short, slow = load_rewards([f"{mine}:short", f"{mine}:slow"])
-    assert short.call.__globals__ is slow.call.__globals__
-
-
 def test_two_files_of_one_name_do_not_collide(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -135,6 +125,7 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
         (tmp_path / folder / "mine.py").write_text(source)
     loaded = load_rewards([f"{tmp_path}/a/mine.py:in_a", f"{tmp_path}/b/mine.py:in_b"])
     assert [reward(completions=[""]) for reward in loaded] == [["a"], ["b"]]
+    assert load_reward(f"{tmp_path}/a/mine.py:in_a").call is loaded[0].call  # imported once
 
 
 def test_the_file_of_a_reward_imports_from_the_working_folder(tmp_path, monkeypatch):

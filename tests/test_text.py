@@ -24,8 +24,7 @@ CASES = {  # what reads it: texts, and what is read
     answer_part: [("18<|im_end|>19<|im_end|>20", "18"), ("18</s>19", "18")],
     without_programs: [
         ("```python\nprint(1)\n``` 18", " 18"), ("18 ```python\nprint(1)", "18 "),
-        ("```output\n18\n```", "```output\n18\n```"), ("```json\n18\n```", "```json\n18\n```"),
-        ("```\n18\n```", "```\n18\n```"),
+        ("```output\n8", "```output\n8"), ("```json\n8", "```json\n8"), ("```\n8", "```\n8"),
     ],
     last_tag: [
         ("<answer>\n 4 \n</answer>", "4"), ("<answer></answer>", ""),
