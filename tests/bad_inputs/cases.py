@@ -7,26 +7,26 @@ the files of rows, `file` is the one file of recipes/math, `reward` is the code 
 `model` changes the folder of the model (see change_model in test_bad_inputs.py).
 """
 
-NAN, INF = float("nan"), float("inf")
+INF = float("inf")
 # fmt: off
 # Settings of another type, or out of range: what pydantic says -> setting -> values.
 VALUES = {
-    "valid integer": {"max_steps": ["many", 1.5, None], "seed": [True]},
+    "valid integer": {"max_steps": ["many"], "seed": [True]},
     "valid number": {"reward_weights": [["a"]], "temperature": [True]},  # its default equals true
     "valid boolean": {"bf16": [2]},
     "valid list": {"reward_funcs": [{"xml_format": 1.0}]},
-    "valid string": {"reward_funcs": [[1, 2]], "output_dir": [["runs"]]},
-    "valid dictionary": {"reward_kwargs": [["per_tag"]], "generation_kwargs": ["fast"]},
-    "finite number": {"temperature": [NAN], "reward_weights": [[1.0, INF]]},
+    "valid string": {"reward_funcs": [[1, 2]]},
+    "valid dictionary": {"generation_kwargs": ["fast"]},
+    "finite number": {"reward_weights": [[1.0, INF]]},
     "greater than 0": {"temperature": [0.0]},
     "less than 1": {"epsilon": [1.0]},
-    "less than or equal to 10": {"learning_rate": [1e30], "reward_timeout_s": [1e300]},
+    "less than or equal to 10": {"learning_rate": [1e30]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "'grpo', 'dr_grpo', 'dapo'": {"loss_type": ["gpro"]},
     "'group', 'batch' or 'none'": {"scale_rewards": ["all"]},
-    "'no', 'steps' or 'epoch'": {"eval_strategy": [True, "step"], "logging_strategy": [True]},
+    "'no', 'steps' or 'epoch'": {"eval_strategy": [True, "step"]},
     "unknown preset 'gpro'": {"preset": ["gpro"]},
-    "give a question and its completion": {"example": [["question"], ["a", "b", "c"]]},
+    "give a question and its completion": {"example": [["a", "b", "c"]]},
     "the rows do not have it, or": {"reward_columns": [{"solution": "gold"}, {"answer": "task"}]},
 }
 CALCULATOR = "recipes.calculator.calculator"
@@ -51,7 +51,6 @@ SETTINGS = [
     ({"env": {"A=B": 1}}, "env: 'A=B' is no name of a variable"),
     ({"env": {"HF_DATASETS_CACHE": "/big"}}, "env: HF_DATASETS_CACHE is read before this file"),
     # Rewards
-    ({"reward_funcs": []}, "reward_funcs is empty"),
     ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
     ({"reward_funcs": ["gsm8k_correctness", "./scorer"]}, "model './scorer'", "not a folder"),
     ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
@@ -59,9 +58,7 @@ SETTINGS = [
     ({"reward_funcs": ["xml_format"], "reward_weights": [-1.0]}, "train away from what it pays"),
     ({"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}},
      "lenient is 'no'; it must be true or false"),
-    ({"reward_kwargs": {"xml_format": {"per_tag": "much"}}}, "'much'; it must be a number"),
     ({"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out"),
-    ({"reward_gates": {"xml_format": "xml_format"}}, "what it gates is another reward"),
     ({"reward_gates": {"xml_format": "gsm8k_correctness"},
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
     # What a library says of its own settings
@@ -116,19 +113,13 @@ TOOLS_ON_TWO = [
     ("FSDP2", {}),
     ("DDP", {"use_vllm": True, "vllm_tensor_parallel_size": 2}),
 ]
-# Each list holds the one before nine times: 9^9 values in 400 bytes.
-LAUGHS = "a0: &a0 [x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
-)
 YAML = [
-    ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: it has the alias *a; write"),
     ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),
-    (LAUGHS, "cannot read run.yaml: it has the alias *a0; write"),
     ("max_steps: 0100\n", "cannot read run.yaml: 0100 (line 1) is not a decimal", "reads it as 64"),
     ("max_steps: 1:30\n", "1:30 (line 1) is not a decimal number: YAML reads it as 90"),
     ("a: " + "x" * 2_000_000, "cannot read run.yaml: it has 2,000,003 bytes"),
@@ -158,14 +149,10 @@ TRAIN = [
     ("", "data holds no rows; it needs one question and one answer a row"),
     (ROW + '{"question": "2 +', "train.jsonl, line 2:", "Unterminated string"),
     ("[1, 2]\n", "train.jsonl, item 1", "must be a JSON object with question, answer"),
-    ('{"prompt": "a", "gold": "b"}\n', "question, answer missing", "wanted: question, answer"),
-    (ROW + '{"question": null, "answer": "#### 3"}\n', "line 2: question is null"),
-    ('{"question": "a", "question": "b", "answer": "#### 2"}\n', "'question' stands twice"),
     ('{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text"),
     ('{"question": "1+1", "answer": "#### "}\n', "answer has no final answer behind ####"),
     ("".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
      "train.jsonl, line 5: 'e' is not a number", "... and 4 other problems"),
-    ('{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"), "it is not UTF-8"),
     ("".join(f'{{"question": "{q}", "answer": "#### {i}"}}\n' for i, q in enumerate("abac", 1)),
      "training rows: 1 give another answer to the question of an earlier row",
      "(the first: 'a': '1' and '3')"),
@@ -191,14 +178,10 @@ FILES = [
     (("a.csv", "question,answer\n1 + 1 =,2\n2 + 2 =,\n", {}), 'a.csv, row 2: answer is ""'),
     (("a.csv", "question,answer,answer\n1 + 1 =,2,3\n", {}),
      "the first line names answer twice: keep one of each"),
-    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": ' + "9" * 400 + "}\n", {}),
-     "a.jsonl, line 41: it cannot be read (OverflowError: "),
     (("a.jsonl", '{"messages": [{"role": ["user"], "content": "1 + 1 ="}]}\n' * 9, {}),
      "a.jsonl, line 1 (and 8 more): it cannot be read (TypeError: "),
     (("a.csv", "question;answer\nWhat does it cost?;1.100\n", {}), "a.csv cannot be read: line 2",
      "three digits behind a point, which may mark thousands"),
-    (("a.csv", "question,answer\nWhen?,2024-01-05\n", {}), "a.csv, row 1: '2024-01-05' cannot be",
-     "it may be a date, a time or a range"),
     (("a.csv", "question,answer\n1 + 1 =,2\n\"2 + 2 =,4\n3 + 3 =,6\n", {}),
      "a.csv, row 2: unexpected end of data", "never closed?"),
     (("a.csv", "question,answer\n" + "What is it?,4\n" * 9, {}), "ask the same question"),
@@ -213,13 +196,9 @@ FILES = [
     (("a.jsonl", '{"question": "Why?", "answer": '
       '"The sum of two odd numbers can never be an odd number again"}', {}),
      "cannot be compared with an answer"),
-    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "N/A"}\n', {}),
-     "line 41: the answer is 'N/A', which stands for none"),
     (("a.csv", "question,answer\n1 + 1 =,—\n", {}), "row 1: the answer is '—', which stands for"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "2<|im_end|>3"}\n', {}),
      "line 41: '2<|im_end|>3' is not right in its own reference completion"),
-    (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "He has 2 pens and 3 cups."}\n', {}),
-     "line 41: 'He has 2 pens and 3 cups.' states no single answer"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),
     (("a.jsonl", ALL, {"reference": "\\boxed{answer}"}), "in a box or in tags: \\boxed{{answer}}"),
     (("a.jsonl", ALL, {"reward_funcs": ["gsm8k_correctness"]}),
@@ -228,22 +207,15 @@ FILES = [
 MINE = "def mine(completions, **kwargs):\n    "
 REWARDS = [
     (MINE + "return [float('nan')] * len(completions)", "nan, which is not finite"),
-    (MINE + "return [1e39] * len(completions)", "1e+39, which is not finite in float32"),
-    (MINE + "return [0.0] * (len(completions) - 1)", "reward 'mine': fails", "rewards for"),
     (MINE + "return [None] * len(completions)", "'mine' scores no row"),
     (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
     ("def mine(completions, answer, **kwargs):\n"  # it takes a list of messages for a text
      "    return [float(gold in each) for each, gold in zip(completions, answer)]",
      "reward 'mine' gives 0 to ", "A completion of chat messages is a list"),
-    (MINE + "return [float(len(each)) for each in completions]", "reward 'mine' gives 1 to "),
     (MINE + "return [1 / len(each[0]['content']) for each in completions]",
      "reward 'mine': fails on an empty completion, which a model may write: ZeroDivisionError"),
     (MINE + "try:\n        while True: pass\n    except Exception: pass",
      "reward 'mine': fails on the reference answers: TimeoutError: no answer after 1 s"),
-    ("class E(Exception):\n    __str__ = 5\n\n" + MINE + "raise E", "reward 'mine': fails", ": E"),
-    (MINE + "return [float(bool(each[0]['content'])) for each in completions]\n\n\n"
-     "mine.kind, mine.full = 'verifier', 'much'", "has full 'much'; allowed: a number"),
-    ("def mine(completions, **kwargs:\n", ": SyntaxError: "),
     ("raise SystemExit", "cannot import", "SystemExit"),
     ("class mine:\n    def __init__(self): raise GeneratorExit", "mine': GeneratorExit"),
     (MINE + "return []\n\n\ndef ready(*args):\n    raise SystemExit\n\n\n"
@@ -252,7 +224,6 @@ REWARDS = [
     ("mine = 5", "is 5, which cannot be called"),
     ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
     ("def mine(completions):\n    return [0.0]", "TRL needs"),
-    (MINE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
 ]
 FIND = 'def find(text{}) -> str:\n    """Find it.\n\n    Args:\n        text: what\n    """\n\n\n'
 RESET = "class Game:\n    def reset(self, **row):\n        "
