@@ -36,7 +36,15 @@ SETTINGS = {
 }
 LINE = '{{"question": "{0} + 1 =", "answer": "so #### {1}"}}\n'
 FILES = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
+OF_ROWS = {"dataset_path", "dataset_config", "question_column"}
 recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "train.py"))
+
+
+@cache
+def sound_rows():
+    """The rows of FILES, read once: a third of the time of a case whose settings are wrong."""
+    recipe = recipe_of("gsm8k")
+    return recipe.load_rows(recipe.RecipeArguments(dataset_path="data"), seed=0)
 
 
 def write(file: str, content: str | bytes | None) -> None:
@@ -57,7 +65,9 @@ def refusal(tmp_path: Path, monkeypatch, model: Path) -> Callable[..., list[str]
             write(f"data/{name}.jsonl", lines)
         module = recipe_of(recipe)
         args = parse_arguments(module.RecipeArguments, ["--config", "run.yaml", *words])
-        preflight(args, load_parts(args, module.load_rows), module.reference_completion)
+        is_read = recipe == "math" or files or OF_ROWS & (settings or {}).keys()
+        load_rows = module.load_rows if is_read else lambda *_: sound_rows()
+        preflight(args, load_parts(args, load_rows), module.reference_completion)
         assert sorted(os.listdir()) == ["data", "run.yaml"], "a refused run leaves nothing"
         return args.problems
 
