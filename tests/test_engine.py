@@ -1,9 +1,12 @@
-"""The engine that the launcher was asked for, read off its environment, and the name of the one in
-force.
-"""
+"""The engine that the launcher was asked for, by its environment or words, and the one in force."""
 
+from types import SimpleNamespace
+
+import psutil
 import pytest
+from support.launching import ROOT
 
+from recipes.common.checks.launch import check_launch
 from recipes.common.training.engine import check_engine, engine_line
 
 IN_FORCE = {
@@ -21,3 +24,16 @@ def test_the_run_stops_under_another_engine_than_fsdp_with_its_version(monkeypat
     message = "asked for FSDP, in force is MULTI_CPU; fsdp_version: asked for 2, in force is 1"
     with pytest.raises(ValueError, match=f"distributed_type: {message}"):
         check_engine({**IN_FORCE, "distributed_type": "MULTI_CPU", "fsdp_version": 1})
+
+
+def test_deepspeed_on_the_cpu_by_the_launch_file_or_the_launchers_words_is_refused(
+    monkeypatch, tmp_path
+):
+    """That the words are found at a real launcher is in test_launch."""
+    file, shipped = tmp_path / "zero2.yaml", ROOT / "accelerate_configs/zero2.yaml"
+    file.write_text(shipped.read_text().replace("use_cpu: false", "use_cpu: true"))
+    for words in ([f"--config_file={file}"], ["--config_file", str(shipped), "--cpu"]):
+        parent = SimpleNamespace(cmdline=lambda words=words: ["accelerate", "launch", *words])
+        monkeypatch.setattr(psutil.Process, "parent", lambda self, parent=parent: parent)
+        with pytest.raises(ValueError, match="asks for DeepSpeed and for the CPU"):
+            check_launch()
