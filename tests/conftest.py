@@ -1,8 +1,10 @@
 """Shared by tests: a tiny model, one thread, an environment."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -19,7 +21,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 OWN_TARGET = ("vllm", "slurm", "install")
-LONGEST = ("test_launch", "test_faults", "test_training", "test_two_nodes", "test_sandbox_pool")
+LONGEST = ("test_launch", "test_arms", "test_training", "test_two_nodes", "test_sandbox_pool")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,6 +64,22 @@ def same_environment() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def run_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Callable:
+    """Call the `main` of a script: its exit status, what it printed, and on the error stream."""
+
+    def run(script: ModuleType, *words: object) -> tuple[int, str, str]:
+        status = 0
+        monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, words)])
+        try:
+            script.main()
+        except SystemExit as ended:
+            status = ended.code
+        return status, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture
