@@ -4,7 +4,6 @@ expects.
 
 import json
 import re
-import sys
 from statistics import mean
 
 import pytest
@@ -137,23 +136,17 @@ def test_a_run_of_another_configuration_is_not_compared(entry, tmp_path, name, v
         ledger.compare_run(run, entry)
 
 
-def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
+def test_a_run_is_compared_by_its_change(entry, tmp_path, run_script):
     good, bad = run_folder(tmp_path / "good", 8, 9, before=4), run_folder(tmp_path / "bad", 9, 4, 4)
     assert ledger.compare_run(good, entry) == {"strict": (0.5, 0.0032, 0.9968)}  # 0.43 * sqrt(4/3)
     for run, status in ((good, 0), (bad, 1), (tmp_path / "none", 2)):
-        words = ["results.py", "compare", "--expect", str(tmp_path / "entry.json"), str(run)]
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            script.main()
-        assert ended.value.code == status
-        assert ("NOT as expected" in capsys.readouterr().out) is (status == 1)
+        ended, out, _ = run_script(script, "compare", "--expect", tmp_path / "entry.json", run)
+        assert (ended, "NOT as expected" in out) == (status, status == 1)
 
 
 @pytest.mark.parametrize("metrics", [[], {"strict": {"n": 5}}])
-def test_an_entry_of_another_shape_is_refused(metrics, entry, tmp_path, monkeypatch, capsys):
+def test_an_entry_of_another_shape_is_refused(metrics, entry, tmp_path, run_script):
     file = tmp_path / "entry.json"
     file.write_text(json.dumps({**entry, "metrics": metrics}))
-    monkeypatch.setattr(sys, "argv", ["results.py", "compare", "--expect", str(file), "run"])
-    with pytest.raises(SystemExit):
-        script.main()
-    assert "entry.json is no entry: give a file of results/." in capsys.readouterr().err
+    _, _, error = run_script(script, "compare", "--expect", file, "run")
+    assert "entry.json is no entry: give a file of results/." in error

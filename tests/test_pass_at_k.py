@@ -1,7 +1,6 @@
 """pass@k: the estimator against enumeration, intervals over problems."""
 
 import itertools
-import sys
 
 import evaluate_model as script
 import pytest
@@ -64,22 +63,18 @@ def test_each_row_gets_its_own_samples_whatever_the_batches(model, tmp_path):
     assert all(one == other for one, other in drawn(samples=2))
 
 
-def test_a_model_against_itself_is_refused(monkeypatch, capsys):
-    words = ["--model", "A", "--against", "A", "--config", "some.yaml"]
-    monkeypatch.setattr(sys, "argv", ["evaluate_model.py", *words])
-    with pytest.raises(SystemExit):
-        script.main()
-    assert "--against: it is the model of --model" in capsys.readouterr().err
+def test_a_model_against_itself_is_refused(run_script):
+    _, _, error = run_script(script, "--model", "A", "--against", "A", "--config", "some.yaml")
+    assert "--against: it is the model of --model" in error
 
 
 @pytest.mark.slow
-def test_two_models_are_sampled_and_compared(tmp_path, capsys, monkeypatch):
-    models = [str(build_tiny_model(tmp_path / f"model{seed}", seed)) for seed in (0, 1)]
+def test_two_models_are_sampled_and_compared(tmp_path, run_script):
+    models = [build_tiny_model(tmp_path / f"model{seed}", seed) for seed in (0, 1)]
     file = tmp_path / "rows.jsonl"
-    words = ["evaluate_model.py", "--model", models[0], "--against", models[1], "--output", file]
+    words = ["--model", models[0], "--against", models[1], "--output", file]
     words += ["--config", ROOT / "recipes/arithmetic/quickstart.yaml", "--num_eval_samples", 3]
     words += ["--num_eval_rows", 4, "--max_completion_length", 6, "--dtype", "float32", "--use_cpu"]
-    monkeypatch.setattr(sys, "argv", [*map(str, words), "--num_train_rows", "8"])
-    script.main()
-    assert "  asked format pass@3 " in capsys.readouterr().out
+    _, printed, _ = run_script(script, *words, "--num_train_rows", 8)
+    assert "  asked format pass@3 " in printed
     assert [len(row["sampled_completions"]) for row in read_rows(file)] == [3] * 4
