@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import evaluate_model
@@ -16,7 +15,7 @@ import torch
 from peft import PeftModel
 from support.launching import DENSE_REWARD, ROOT, command, kill_all, run, start, wait_for, warmed
 from support.scored_by_place import completions
-from support.tiny_model import assert_same_weights
+from support.tiny_model import same_weights
 from transformers import AutoModelForCausalLM
 
 from recipes.common.utils.run_files import read_evaluation, read_json, read_rows, read_validation
@@ -91,7 +90,7 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
         resumed, whole = completions(folder, step), completions(uninterrupted, step)
         for column in ("prompt", "token_ids", "letter_share", "xml_format", "advantage"):
             assert list(map(str, resumed[column])) == list(map(str, whole[column])), (step, column)
-    assert_same_weights(uninterrupted, folder)
+    assert same_weights(uninterrupted, folder)
     assert (folder / "evaluation" / "before.jsonl").stat().st_mtime_ns == before
     curve = read_validation(folder)
     assert curve == read_validation(uninterrupted)
@@ -120,7 +119,7 @@ def test_ctrl_c_saves_a_checkpoint_on_two_ranks_and_says_how_to_go_on(
 
 
 def test_lora_leaves_an_adapter_that_has_learnt_and_the_script_evaluates_as_the_run_did(
-    model, tmp_path, monkeypatch, capsys
+    model, tmp_path, run_script
 ):
     for split, numbers in (("train", range(12)), ("test", range(12, 20))):
         answers = {f"What is {i} plus {i}?": f"It is {2 * i}.\n#### {2 * i}" for i in numbers}
@@ -140,9 +139,7 @@ def test_lora_leaves_an_adapter_that_has_learnt_and_the_script_evaluates_as_the_
     words += ["--dataset_path", tmp_path, "--output", tmp_path / "rows.jsonl", "--use_cpu"]
     words += ["--num_eval_rows", 6, "--max_completion_length", 12, "--dtype", "float32"]
     words += ["--per_device_eval_batch_size", 2]
-    monkeypatch.setattr(sys, "argv", ["evaluate_model.py", *map(str, words)])
-    evaluate_model.main()
-    assert "6 test questions" in capsys.readouterr().out
+    assert "6 test questions" in run_script(evaluate_model, *words)[1]
     alone, (_, within) = read_rows(tmp_path / "rows.jsonl"), read_evaluation(folder)
     for column in ("completion", "metrics"):
         assert [row[column] for row in alone] == [row[column] for row in within]
