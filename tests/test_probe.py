@@ -1,13 +1,10 @@
 """The probe: exact figures, a verdict for the right reason, samples that follow from the seed."""
 
-import sys
-
 import pandas as pd
 import probe as script
 import pytest
 from support.launching import DENSE_REWARD, ROOT, TINY
-from support.scored_by_place import give, make_trainer
-from support.step_rewards import give_steps
+from support.scored_by_place import give, give_steps, make_trainer
 
 from recipes.common.sampling import probe
 from recipes.common.sampling.probe import figures_of, keep_rows, score
@@ -145,36 +142,29 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
 
 
 @pytest.fixture
-def status(model, monkeypatch):
-    """The exit status of the probe on the quickstart, made tiny."""
+def probed(model, monkeypatch, run_script):
+    """Run the probe on the quickstart, made tiny."""
     fixed = {**TINY, "config": "recipes/arithmetic/quickstart.yaml", "model_name_or_path": model}
     fixed |= {"reward_funcs": DENSE_REWARD, "reward_gates": "{}"}
-    options = [word for name, value in fixed.items() for word in (f"--{name}", str(value))]
-
-    def run(*words):
-        monkeypatch.chdir(ROOT)
-        monkeypatch.setattr(sys, "argv", ["probe.py", *options, *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            script.main()
-        return ended.value.code
-
-    return run
+    options = [word for name, value in fixed.items() for word in (f"--{name}", value)]
+    monkeypatch.chdir(ROOT)
+    return lambda *words: run_script(script, *options, *words)
 
 
-def test_what_was_sampled_and_measured_is_written(status, tmp_path):
+def test_what_was_sampled_and_measured_is_written(probed, tmp_path):
     """Of four prompts, with enough to learn from."""
-    probed = tmp_path / "probe"
-    assert status("--prompts", 4, "--output", probed) == 0
-    rows, lines = read_rows(probed / "rows.jsonl"), read_rows(probed / "completions.jsonl")
+    folder = tmp_path / "probe"
+    assert probed("--prompts", 4, "--output", folder)[0] == 0
+    rows, lines = read_rows(folder / "rows.jsonl"), read_rows(folder / "completions.jsonl")
     assert [line["row"] for line in lines] == [i for i in range(4) for _ in range(4)]
     assert all(len(line["token_ids"]) == line["tokens"] <= 12 for line in lines)
     assert set(rows[0]) > {"prompt", "task"}
-    figures = read_json(probed / "figures.json")
+    figures = read_json(folder / "figures.json")
     assert figures["enough"] and figures["push"].keys() == {"strict", "lenient", "format"}
     assert figures["verdict"].startswith("enough to learn from: 2 useful groups are expected")
 
 
-def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path, capsys):
+def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(probed, tmp_path):
     (tmp_path / "note").write_text("mine")
     out = tmp_path / "probe"
     for words, message in (
@@ -183,17 +173,14 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path,
         (("--keep", 0.6, 0.5), "they must be 0 < low <= high < 1"),
         (("--reward_weights", 1, 2), "reward_weights has 2 values for 1 rewards"),
     ):
-        assert status("--output", out, *words) == 2, words
-        assert message in capsys.readouterr().err
+        status, _, error = probed("--output", out, *words)
+        assert status == 2 and message in error, words
     assert not out.exists()
 
 
-def test_a_second_probe_of_a_yaml_is_refused_in_one_line(monkeypatch, tmp_path, capsys):
+def test_a_second_probe_of_a_yaml_is_refused_in_one_line(monkeypatch, tmp_path, run_script):
     (tmp_path / "runs/probe-mine").mkdir(parents=True)
     (tmp_path / "runs/probe-mine/rows.jsonl").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["probe.py", "--config", "mine.yaml"])
-    with pytest.raises(SystemExit) as ended:
-        script.main()
     message = "error: runs/probe-mine exists: give another --output, or remove it\n"
-    assert (ended.value.code, capsys.readouterr().err) == (2, message)
+    assert run_script(script, "--config", "mine.yaml") == (2, "", message)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.launching import ROOT, run_on_two
-from support.scored_by_place import advantages_of, give, make_trainer
-from support.step_rewards import give_steps
+from support.scored_by_place import advantages_of, give, give_steps, make_trainer
 from support.steps_on_two_ranks import advantages, writes
 from test_grpo_arithmetic import by_trl, make_batch, scored, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase

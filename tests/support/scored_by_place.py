@@ -3,6 +3,7 @@ out by hand.
 """
 
 import asyncio
+import functools
 import math
 import statistics
 from collections.abc import Callable
@@ -36,6 +37,9 @@ def give(
 
     reward.__name__, reward.kind = name, kind
     return reward
+
+
+give_steps = functools.partial(give, kind="step")
 
 
 def as_async(reward: Callable) -> Callable:

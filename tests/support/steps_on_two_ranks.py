@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
-from support.scored_by_place import give, make_trainer
-from support.step_rewards import give_steps
+from support.scored_by_place import give, give_steps, make_trainer
 
 WRITTEN = ["aaaa", "bbb", "cccccc", "d", "ee", "ffff", "g", "hh", "iiiii", "jjj", "", "ll"]
 RIGHT = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
