@@ -12,7 +12,7 @@ import audit_rewards
 import pytest
 from test_layout import REQUIRED
 
-from rewards import load_reward, reward_of
+from rewards import KINDS, load_reward, reward_of
 from rewards.answer import last_tag
 from rewards.audit import try_tricks
 from rewards.contract import route
@@ -144,10 +144,10 @@ def last(pattern: str, text: str) -> str:
 
 
 def run(text: str, end: str) -> subprocess.CompletedProcess:
-    block = last(r"(?s)```python\n(.*?)\n?```", text) or "raise SystemExit(1)"
-    return subprocess.run(
-        [sys.executable, "-I", "-c", f"{block}\n{end}"], capture_output=True, text=True, timeout=60
-    )
+    if not (block := last(r"(?s)```python\n(.*?)\n?```", text)):
+        return subprocess.CompletedProcess([], 1, stdout="")
+    words = [sys.executable, "-I", "-S", "-c", f"{block}\n{end}"]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
 PLANTED = {  # class of hole: the trick that finds it, reference, scorer
@@ -337,13 +337,15 @@ def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
     assert (cheats.problem, cheats.failed) == (None, {}) and len(cheats.attempts) > 0
     assert cheats.may_pay or cheats.paid == []
     assert (mine.farmable is None) == (mine.kind in ("verifier", "step"))
+    assert (mine.name, mine.kind in KINDS) == (name, True)
+    assert mine.kind not in ("verifier", "format") or mine.full > 0.0
 
 
 # The script
 
 
 # Of rewards that are paid for tricks, which is its point.
-HACK = ["audit_rewards.py", "--config", "recipes/arithmetic/hack.yaml", "--per_task", "1"]
+HACK = ["--config", "recipes/arithmetic/hack.yaml", "--per_task", "1"]
 MINE = "def elsewhere(completions, **kwargs): return [None] * len(completions)"
 
 
@@ -357,12 +359,9 @@ MINE = "def elsewhere(completions, **kwargs): return [None] * len(completions)"
     ],
 )
 def test_the_exit_status_is_0_1_for_what_is_paid_and_2_where_nothing_is_scored(
-    monkeypatch, capsys, tmp_path, words, status, part
+    run_script, tmp_path, words, status, part
 ):
     (tmp_path / "mine.py").write_text(MINE)
     specs = [word.format(mine=f"{tmp_path}/mine.py") for word in words.split()]
-    monkeypatch.setattr(sys, "argv", [*HACK, *specs])
-    with pytest.raises(SystemExit) as stop:
-        audit_rewards.main()
-    printed = "".join(capsys.readouterr())
-    assert (stop.value.code, part in printed) == (status, True), printed
+    ended, *printed = run_script(audit_rewards, *HACK, *specs)
+    assert (ended, part in "".join(printed)) == (status, True), printed
