@@ -1,12 +1,12 @@
 """Programs are found in a completion however the model sets its fences, and no text takes long."""
 
-import sys
 import textwrap
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.counting import calls_of
 
 from rewards.code_blocks import (
     Block,
@@ -275,27 +275,9 @@ HOSTILE = {
 }
 
 
-def steps(call) -> int:
-    """How many lines of Python a call runs."""
-    count = 0
-
-    def trace(*_):
-        nonlocal count
-        count += 1
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_takes_steps_in_proportion_to_its_length(make):
     short, long = (
-        steps(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
+        calls_of(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
     )
     assert long < 15 * short
