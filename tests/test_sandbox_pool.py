@@ -90,7 +90,7 @@ def test_other_work_on_its_core_takes_no_time_from_a_program():
     work += "def f(): return 1\nprint(1)"
     with Sandbox(workers=1) as sandbox, ExitStack() as stack:
         core = {sandbox._all[0].settings["core"]}
-        for _ in range(9):  # so that the program gets a tenth of its core
+        for _ in range(4):  # so that the program gets a fifth of its core
             busy = subprocess.Popen(
                 [sys.executable, "-S", "-c", "while True: pass"],
                 start_new_session=True,
