@@ -183,7 +183,16 @@ def test_runs_are_looked_for_where_the_recipe_writes_them(tmp_path, monkeypatch)
         arms.run_arms(options, [])
 
 
+@pytest.fixture
+def warm(monkeypatch):
+    """What the series starts does not wait for its imports."""
+    begin = subprocess.Popen
+    warm = SimpleNamespace(Popen=lambda words, **options: begin(warmed(words), **options))
+    monkeypatch.setattr(arms, "subprocess", warm)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
     tmp_path, monkeypatch, capfd
 ):
@@ -207,11 +216,9 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, monkeypatch, capsys):
-    """In this process: a test above launches. Supervised steps do not wait for their imports."""
-    begin = subprocess.Popen
-    warm = SimpleNamespace(Popen=lambda words, **options: begin(warmed(words), **options))
-    monkeypatch.setattr(arms, "subprocess", warm)
+    """In this process but for the supervised steps: a test above launches."""
 
     def train_here(options, folder, words):
         with monkeypatch.context() as patch, contextlib.suppress(SystemExit):  # a finished run
