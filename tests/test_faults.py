@@ -9,16 +9,13 @@ from support.launching import SLOWLY, command, start, started_by, wait_for, wait
 
 from recipes.common.utils.run_files import checkpoints
 
-ON_CPU = {"DS_ACCELERATOR": "cpu"}
-
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_job_and_is_named(model, tmp_path):
     log, folder = tmp_path / "log", tmp_path / "run"
-    launch, launcher = "accelerate_configs/zero2.yaml", ["--num_processes=2"]
-    settings = {**SLOWLY, "max_steps": 12}
-    words = command("arithmetic", "quickstart", model, folder, launch, launcher, **settings)
-    process = start(warmed(words), log, ON_CPU)
+    launch, settings = "accelerate_configs/cpu_2proc.yaml", {**SLOWLY, "max_steps": 12}
+    words = command("arithmetic", "quickstart", model, folder, launch, **settings)
+    process = start(warmed(words), log)
     wait_for("step 5/12", log, process)
     (rank_1,) = [pid for pid, env in started_by(process).items() if env.get("RANK") == "1"]
     os.kill(rank_1, signal.SIGKILL)
