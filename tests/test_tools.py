@@ -230,15 +230,6 @@ def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
         assert rank["logged"][0]["rewards/Calculator/mean"] == 0.25
 
 
-def test_the_shares_of_turns_are_of_the_turns_of_all_ranks(make, monkeypatch):
-    trainer = make()
-    other = torch.tensor([8, 0, 0, 0, 4])  # turns of another rank
-    monkeypatch.setattr(trainer.accelerator, "reduce", lambda own, reduction: own + other)
-    trainer._log_turns([[{"role": "assistant", "content": "no"}]] * 4)
-    shares = {name: values for name, values in trainer._pending_metrics.items() if any(values)}
-    assert shares == {"turns/call": [0.5], "turns/text": [0.5]}
-
-
 def test_a_call_whose_answer_did_not_fit_is_one_without_room():
     turns = [{"role": "assistant", "content": "", "tool_calls": [{}]}]
     assert turn_kinds(turns, "<tool_call>") == ["call without room"]
