@@ -1,7 +1,6 @@
 """A script with `watch` trains as without it: the same weights and logs, whatever it is made of."""
 
 import asyncio
-import os
 import random
 
 import numpy as np
@@ -84,21 +83,8 @@ def draws(row, text):
     return {"drawn": random.random() + torch.rand(1).item() > 1.0}
 
 
-def forks(row, text):
-    os.fork()
-    return counted(row, text)
-
-
-def changes(row, text):
-    return {"gold": row.pop("gold") in text, "prompt": not row["prompt"].clear()}
-
-
 def fails_on_some(row, text):
     return {"right": bool(text) and text[0] == text[5]}
-
-
-def exits(row, text):
-    raise SystemExit("no metric")
 
 
 def some(row, text):
@@ -113,11 +99,7 @@ SCRIPTS = {
     "a reward that draws": {"rewards": [drawing]},
     "a reward that forges": {"rewards": [forging, letters], "rows": CHAT},
     "a metric that draws": {"metric": draws},
-    "a metric that forks": {"metric": forks},
-    "a metric that changes its row": {"metric": changes, "rows": CHAT},
     "a metric that fails on some": {"metric": fails_on_some},
-    "a metric that exits": {"metric": exits},
-    "a metric that returns nothing": {"metric": lambda row, text: None},
     "a metric of some rows": {"metric": some},
     "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},
     "two iterations": {"num_iterations": 2},
