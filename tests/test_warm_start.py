@@ -54,13 +54,9 @@ def test_the_model_is_loaded_with_the_settings_of_the_run(model, tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("recipes.common.warm_start.SFTTrainer", not_trained)
-    words = [
-        "--model_name_or_path",
-        str(model),
-        "--model_init_kwargs",
-        '{"attention_dropout": 0.5}',
-    ]
-    recipe = load_recipe(CONFIG, [*SIZES, *words, "--dtype", "float32"])
+    words = ["--model_name_or_path", str(model), "--dtype", "float32"]
+    words += ["--model_init_kwargs", '{"attention_dropout": 0.5}']
+    recipe = load_recipe(CONFIG, SIZES + words)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, [{"prompt": [], "completion": []}], 1, 0.1, tmp_path)
     assert (seen["attention_dropout"], seen["dtype"]) == (0.5, "float32")
