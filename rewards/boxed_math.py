@@ -18,13 +18,7 @@ from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import NUMBER_WORDS, Tree, tidy
 from rewards.latex.read import Answer, read_answer
 from rewards.rows import LogExtra, check_penalty, log_answers, read_each, score_rows
-from rewards.text import (
-    answer_part,
-    completion_text,
-    gold_answer,
-    question_of,
-    without_dollars,
-)
+from rewards.text import answer_part, completion_text, gold_answer, question_of, without_dollars
 
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which no answer repeats exactly
@@ -40,16 +34,6 @@ _NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
 _PROSE = re.compile(
     r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
 )
-_CHOICE = re.compile(
-    r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL
-)
-
-# Behind a choice: words that take it back, or another choice.
-_NOT_ALONE = re.compile(
-    r"(?:[\s,;/&\\{]|text[a-z]*(?![a-z]))*(?:or|and|not|nor|is|isn['’]t)\b"
-    r"|.*(?<![A-Za-z])\([A-F]\)",
-    re.DOTALL,
-)
 
 
 def is_equivalent(gold: str, answer: str) -> bool | None:
@@ -60,17 +44,9 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
     wanted = _read_gold(gold)
     if wanted.source and gold.strip() == answer.strip():
         return True
-    if len(answer) <= MAX_ANSWER_CHARS and compare(wanted, _read_in_box(answer, wanted)):
+    if len(answer) <= MAX_ANSWER_CHARS and compare(wanted, _read(answer, wanted)):
         return True
     return False if problem_of(wanted) is None else None
-
-
-def _read_in_box(text: str, wanted: Answer) -> Answer:
-    """The answer in a box; of a choice with its value, `(C) 14`, the part that is `wanted`."""
-    choice = _CHOICE.fullmatch(text)
-    if choice and not _NOT_ALONE.match(choice[2]):
-        text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
-    return _read(text, wanted)
 
 
 def _read(text: str, wanted: Answer | None = None) -> Answer:
@@ -80,7 +56,8 @@ def _read(text: str, wanted: Answer | None = None) -> Answer:
     """
     answer = read_answer(without_dollars(text))
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
-    is_answer = answer == wanted or (answer.kind not in unread and not _PROSE.search(text))
+    is_read = answer.kind not in unread and not _PROSE.search(text)
+    is_answer = answer == wanted or answer.kind == "choice" or is_read
     stated = None if is_answer else stated_text(text)
     return answer if stated is None else read_answer(stated)
 
@@ -179,7 +156,7 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
         return False
     # `written_number` is None for an expression that is not worked out, such as 4+3.
     gold_numbers = [written_number(tree) for tree in _values(wanted)]
-    numbers = [written_number(tree) for tree in _values(_read_in_box(result, wanted))]
+    numbers = [written_number(tree) for tree in _values(_read(result, wanted))]
     if gold_numbers and None not in gold_numbers and None in numbers:
         return True
     # Copied: the result stands in the question as a whole, not as a part of a word or a number.
@@ -188,10 +165,10 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
 
 
 def _values(answer: Answer) -> list[Tree]:
-    """The expressions in an answer; for `x = 5` only that of 5."""
+    """The expressions in an answer; for `x = 5` and `(C) 5` only that of 5."""
     if answer.tree is not None:
         return [answer.tree]
-    items = answer.items[:1] if answer.kind == "named" else answer.items
+    items = answer.items[:1] if answer.kind in ("named", "choice") else answer.items
     return [tree for item in items for tree in _values(item)]
 
 

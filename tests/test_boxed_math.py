@@ -25,6 +25,12 @@ AMOUNTS = [  # completion, gold, amount, of what the label files below do not ha
     (r"\boxed{\text{(C)} \text{ or } \text{(D)}}", "C", 0.0), (r"\boxed{\text{A.}}", "A", 1.0),
     (r"\boxed{\text{(C)}, \text{(D)}}", "C", 0.0), (r"\boxed{\text{(C)}\text{ not}}", "C", 0.0),
     (r"\boxed{\text{(C)} \text{ is wrong}}", "C", 0.0), (r"\boxed{\text{(C) or (D)}}", "C", 0.0),
+    (r"\boxed{\text{C. 14}}", "C", 1.0), (r"\boxed{(C) 14}", "14", 1.0),
+    (r"\boxed{C. 1, D. 2}", "C", 0.0), (r"\boxed{C. 2 or D}", "C", 0.0),
+    (r"\boxed{C. The sum is odd}", "C", 1.0), (r"\boxed{C: A}", "A", 0.0),
+    (r"\boxed{\frac{B}{2}}", r"\textbf{(B)}\ \frac{1}{2}", 0.0),
+    (r"\boxed{B}", r"\textbf{(B)}\ \frac{1}{2}", 1.0), (r"\boxed{14}", r"\textbf{(C) }14", 1.0),
+    (r"\boxed{\text{(D) }14}", r"\textbf{(C) }14", 0.0), (r"\boxed{(A)+1}", "1", 0.0),
     # One sign more is another function, another letter, another base, or too many digits.
     (r"\boxed{f(x)=2x}", r"f^{-1}(x)=\frac{x}{2}", 0.0), (r"\boxed{y=2x'}", "y=2x", 0.0),
     (r"\boxed{101_b}", "101", 0.0), (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0),
@@ -83,13 +89,10 @@ def test_work_left_undone_is_refused_where_asked(question, box, gold, amount):
         BoxedMath(prompt_expressions="no")
 
 
-@pytest.mark.parametrize(
-    "gold",
-    [
-        r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}", r"\int_0^1 f", "forty two", "5-7",
-        "No such number can be found by anybody here",
-    ],
-)  # fmt: skip
+NO_VALUE = [r"\begin{cases} x & x>0 \end{cases}", r"\int_0^1 f", "forty two", "5-7"]
+
+
+@pytest.mark.parametrize("gold", [*NO_VALUE, "No such number can be found by anybody here"])
 def test_a_gold_that_nobody_can_compare_is_graded_by_its_own_text_alone(gold):
     assert score(rf"\boxed{{{gold}}}", gold) == 1.0
     assert score(r"\boxed{42}", gold) is None

@@ -26,6 +26,12 @@ def compare(gold: Answer, answer: Answer) -> bool:
     kinds = {gold.kind, answer.kind}
     if "bad" in kinds:
         return False
+    if kinds == {"choice"}:
+        return _in_order(gold, answer)
+    if "choice" in kinds:  # (C) 14 equals 14 and C, but (D) C does not equal C
+        if gold.kind == "choice":
+            return any(compare(item, answer) for item in gold.items)
+        return compare(gold, answer.items[gold.tree in _CHOICES])
     if kinds == {"named"} and gold.label == answer.label:  # x = 5, x = 5.0
         return compare(gold.items[0], answer.items[0])
     if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
@@ -60,7 +66,7 @@ def problem_of(gold: Answer) -> str | None:
         return gold.label
     if gold.kind == "quantity":
         return None if has_value(gold.tree) else ""
-    problems = map(problem_of, gold.items)
+    problems = map(problem_of, gold.items[-1:] if gold.kind == "choice" else gold.items)
     return next((problem for problem in problems if problem is not None), None)
 
 
