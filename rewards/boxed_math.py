@@ -23,17 +23,13 @@ from rewards.text import answer_part, completion_text, gold_answer, question_of,
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which no answer repeats exactly
 # A date, a time, a telephone number, a range: 2024-01-05, 3/4/2024, 10:30, 555-1234, 5-7.
-_NO_SUM = re.compile(
-    r"\d+(?:[-–]\d+){2,}|\d+(?:/\d+){2,}|\d{1,2}:[0-5]\d(?::[0-5]\d)?|(\d+)[-–](\d+)"
-)
+_NO_SUM = re.compile(r"\d+([-–/])\d+(?:\1\d+)+|\d{1,2}:[0-5]\d(?::[0-5]\d)?|(\d+)[-–](\d+)")
 _NO_VALUE = (
     "it may be a date, a time or a range, which has no value: work a sum out, write a ratio as "
     "1/3, or leave the row out"
 )
 _NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
-_PROSE = re.compile(
-    r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
-)
+_PROSE = re.compile(r"(?i)(?<![A-Z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Z])")
 
 
 def is_equivalent(gold: str, answer: str) -> bool | None:
@@ -69,7 +65,7 @@ def _read_gold(gold: str) -> Answer:
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
     found = _NO_SUM.fullmatch(text.replace(" ", ""))
-    if found and int(found[1] or 0) < int(found[2] or 1):  # 7-5 is a sum
+    if found and int(found[2] or 0) < int(found[3] or 1):  # 7-5 is a sum
         return Answer("bad", text, label=_NO_VALUE)
     answer = _read(text)
     words = answer.source.split()

@@ -73,8 +73,9 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
      lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} "),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
     (r"\*\*|<=|>=|!=", lambda match: _OPERATORS[match[0]]),
-    # Thousands, and white space.
-    (r"(?<=\d)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
+    # Thousands (not behind a single 0), a decimal comma, and white space.
+    (r"(?<=\d)(?<!(?<![\d.])0)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
+    (r"(?<=\d)\s*\{\s*,\s*\}\s*(?=\d)", "."),
     (r"(?<!\\)\\[,;:!> ]|~", " "),
     # One command for several.
     (r"\\([A-Za-z]+)", lambda match: _COMMANDS.get(match[1], match[0])),
