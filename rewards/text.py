@@ -124,7 +124,7 @@ _BRACE = re.compile(
 
 
 def find_boxes(text: str) -> list[Place]:
-    r"""All complete boxes (`\boxed{}`, `\fbox{}` or `\boxed 5`) that are not inside another box.
+    r"""All complete boxes (`\boxed{}`, `\fbox{}`, `\boxed 5`), none in another; empty if all are.
 
     Example: `find_boxes(r"is \boxed{7}.") == [(3, 10, 11, 12)]`
     """
@@ -142,7 +142,7 @@ def find_boxes(text: str) -> list[Place]:
             while boxes and boxes[-1].start > box.start():  # a box inside this one
                 boxes.pop()
             boxes.append(Place(*box.span(), *match.span()))
-    return boxes
+    return [box for box in boxes if box.inside < box.inside_end] or boxes
 
 
 def last_boxed(text: str) -> str | None:

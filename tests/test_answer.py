@@ -118,9 +118,9 @@ TAKEN_BACK = [  # behind an answer of 18, and the answer then
     (". Scratch that. She has 20.", 20), (".\nRechecking, 11 + 9 = 20. Therefore she has 20.", 20),
     # No other number is stated.
     (". Actually, that was easy!", 18), (". Wait, is that right? 9 * 2 = 18. Yes.", 18),
-    (". Let me check: 20 - 17 = 3.", 18), (". She sells 9 of them.", 18), ("\nAnswer:", 18),
-    (". However, 2 of them are small.", 18), (". Is 20 right? No.", 18), ("\nTo recap: 9 + 9", 18),
-    (" I wrapped it in <answer></answer>.", 18), ("\nLet me verify my answer: 18 / 2 = 9.", 18),
+    (". Let me check: 20 - 17 = 3.", 18), (". She sells 9.", 18), ("\nAnswer:", 18),
+    (". However, 2 are small.", 18), (". Is 20 right? No.", 18), ("\nTo recap: 9", 18),
+    (" <answer></answer>", 18), (r" \boxed{}", 18), ("\nLet me verify my answer: 18 / 2 = 9.", 18),
 ]  # fmt: skip
 
 
