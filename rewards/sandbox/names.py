@@ -34,7 +34,7 @@ class Names(NamedTuple):
 def names_of(
     tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None
 ) -> Names:
-    """The names that the program must define, and modules to import; may raise `SyntaxError`."""
+    """The names that the program must define, and modules to import; may raise as `_uses`."""
     named = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
     return _names_of(tuple(tests), setup, named)
 
@@ -75,7 +75,7 @@ class _Uses(NamedTuple):
 
 
 def _uses(text: str) -> _Uses:
-    """The names in a text of Python; may raise `SyntaxError`.
+    """The names in a text of Python; may raise `SyntaxError` or `ValueError`.
 
     Example: `_uses("with pytest.raises(Low): f(x := 1)").caught == {"Low"}`; `bound` is {"x"}
     """
@@ -96,6 +96,8 @@ def _uses(text: str) -> _Uses:
                 uses.bound.add(node.name)
             case ast.arg():
                 uses.bound.add(node.arg)
+            case ast.Assert(test=ast.Tuple(elts=[_, *_])):
+                raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
             case ast.alias():
                 uses.bound.add((node.asname or node.name).partition(".")[0])
             case ast.ExceptHandler():
@@ -103,13 +105,11 @@ def _uses(text: str) -> _Uses:
                 uses.bound.update([node.name] if node.name else [])
         inside = (name for kind in exceptions for name in ast.walk(kind))
         uses.caught.update(name.id for name in inside if isinstance(name, ast.Name))
+    compiled(text, "<test>")  # refuses `return f(1)` and `await f(1)`, which `ast.parse` takes
     return uses
 
 
 @functools.lru_cache(maxsize=4096)
 def compiled(text: str, name: str) -> CodeType:
     """Compile a setup or test for the checker; may raise `SyntaxError` or `ValueError`."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
-            raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
     return compile(text, name, "exec", dont_inherit=True, optimize=0)
