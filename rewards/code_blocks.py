@@ -156,10 +156,12 @@ def _likeness(block: Block) -> int:
 
     Example: `_likeness(Block("", "print(7)", True)) == 1`; `_likeness(Block("", "7", True)) == 0`
     """
+    if not re.search(r"^[^#\n]*[(=]", block.code, re.MULTILINE):
+        return 0  # comments alone, or a sample input or output
     if block.language == "python":
         return 1 + block.complete
-    is_code = re.search("[(=]", block.code) and len(block.code) <= MOST_CHARACTERS
-    is_python = is_code and block.complete and not block.language and _global_names(block.code)
+    is_whole = block.complete and len(block.code) <= MOST_CHARACTERS
+    is_python = is_whole and not block.language and _global_names(block.code)
     return int(bool(is_python))
 
 
@@ -239,11 +241,10 @@ def is_one_python_block(text: str) -> bool:
 
     Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
     """
-    blocks = code_blocks(text)
-    if len(blocks) != 1:
-        return False
-    (block,) = blocks
-    return block.complete and block.language == "python" and bool(block.code.strip())
+    match code_blocks(text):
+        case [Block(language="python", code=code, complete=True)]:
+            return bool(code.strip())
+    return False
 
 
 class CodeFormat:

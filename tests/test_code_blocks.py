@@ -19,8 +19,8 @@ from rewards.code_blocks import (
 ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
 # Which block is the program
 
-# The last complete Python block wins over whatever follows.
-FOLLOWING = ["", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
+# The last complete Python block wins over whatever follows, and over comments and values.
+FOLLOWING = ["```\n5\n```", "```py\n# f()\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
 OF_SEVERAL = {f"{ONE}or\n{TWO}{later}": "x = 2\n" for later in FOLLOWING}
 for name in (
     "python",

@@ -256,8 +256,7 @@ def drop_trivial(
 
 def run_programs(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[str, Outcome]]:
     """Return (task name, outcome) for each program; SandboxError if the sandbox itself fails."""
-    jobs = [job_of(program, task, tests, timeout_s) for task, program, tests in trials]
-    outcomes = run(jobs) if jobs else []
+    outcomes = run([job_of(program, task, tests, timeout_s) for task, program, tests in trials])
     names = [task["name"] for task, _, _ in trials]
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.status == "infra":
