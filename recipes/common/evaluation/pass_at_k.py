@@ -4,7 +4,7 @@ import math
 from itertools import chain, product
 from statistics import fmean
 
-from recipes.common.utils.stats import t_interval, wilson_interval
+from recipes.common.utils.stats import interval_of_mean, wilson_interval
 from recipes.common.utils.tables import in_words, share_and_span
 
 
@@ -37,8 +37,8 @@ def format_pass_at_k(models: dict[str, list[dict]]) -> list[str]:
                 if len(known) >= k:
                     estimates.append(pass_at_k(len(known), sum(known), k))
             if estimates:
-                interval = t_interval(estimates, 0.0, 1.0) or (0.0, 1.0)
-                if set(estimates) <= {0.0, 1.0}:  # Student's has no width if all are equal
+                interval = interval_of_mean(estimates, 0.0, 1.0, of_equal=(0.0, 1.0))
+                if set(estimates) <= {0.0, 1.0}:  # each problem is won or lost
                     interval = wilson_interval(round(sum(estimates)), len(estimates))
                 share = share_and_span(fmean(estimates), interval)
                 lines.append(f"  {in_words(metric)} pass@{k:<4} {share}  {model}")

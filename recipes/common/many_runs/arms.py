@@ -24,7 +24,7 @@ from recipes.common.report.page import write_comparison
 from recipes.common.settings import options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
-from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
+from recipes.common.utils.stats import interval_of_mean, mcnemar_p, paired_interval, wilson_interval
 from recipes.common.utils.tables import format_table, in_words, percent, points, share_and_span
 from recipes.common.utils.yaml_file import read_yaml
 from rewards import load_rewards
@@ -249,16 +249,13 @@ def minutes_of(folder: Path) -> float:
 
 
 def mean_and_interval(runs: pd.DataFrame, column: str) -> tuple[float, tuple[float, float]]:
-    """The mean of a column over seeds and Student's interval, or one seed's interval over rows.
+    """The mean of a column over seeds, with its interval: over rows for one seed or equal ones.
 
-    It is over rows for a single seed, and for seeds without spread: that would be no width at all.
     `runs` are the lines of one arm and metric; `column` is before, after, change or beyond.
     """
     values = runs[column].round(9).tolist()  # shares, or differences of shares
-    interval = runs[f"{column}_interval"].iloc[0]
-    if len(set(values)) > 1:
-        interval = t_interval(values, LEAST[column], 1.0)  # cut at what is possible
-    return fmean(values), interval
+    over_rows = runs[f"{column}_interval"].iloc[0]
+    return fmean(values), interval_of_mean(values, LEAST[column], 1.0, of_equal=over_rows)
 
 
 # --- Showing

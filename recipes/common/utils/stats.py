@@ -84,6 +84,19 @@ def t_interval(
     return max(low, mean(values) - half), min(high, mean(values) + half)
 
 
+def interval_of_mean(
+    values: list[float], low: float, high: float, of_equal: tuple[float, float]
+) -> tuple[float, float]:
+    """The 95 % interval of the mean of independent values: Student's, cut at `low` and `high`.
+
+    Student's has no width where all values are equal, and there is none of a single value: the
+    interval is then `of_equal`, such as one over the questions.
+    """
+    if len(set(values)) < 2:
+        return of_equal
+    return t_interval(values, low, high)
+
+
 def slope_test(values: list[float]) -> tuple[float, float]:
     """The slope of a line through four values or more, and its two-sided p-value.
 
