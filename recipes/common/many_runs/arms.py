@@ -7,7 +7,6 @@ same question can be in several seeds.
 """
 
 import contextlib
-import json
 import os
 import shlex
 import subprocess
@@ -161,9 +160,10 @@ def finish(folder: Path, command: list[str], group: str = "") -> Path:
 
 
 def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
-    """The options that set the rewards of an arm; [] if the arm keeps the YAML's rewards.
+    """The option that sets the rewards of an arm; [] if the arm keeps the YAML's rewards.
 
-    Example: `["--reward_funcs", "random"]`. `settings` are those of the YAML. None if format-only
+    Example: `["--reward_funcs", "random"]`: what the YAML sets for rewards that this replaces, such
+    as their weights, falls away by itself. `settings` are those of the YAML. None if format-only
     would show nothing: none or all of its rewards are for the format.
     """
     if arm in (CONFIGURED, SFT, SFT_GRPO):
@@ -177,17 +177,7 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
         used = [name for name, reward in pairs if reward.kind == "format"]
         if len(used) in (0, len(names)):
             return None
-    words = ["--reward_funcs", *used]
-    if settings.get("reward_weights"):
-        weights = dict(zip(names, settings["reward_weights"], strict=True))
-        words += ["--reward_weights", *(str(weights.get(name, 1.0)) for name in used)]
-    for setting in ("reward_kwargs", "reward_tasks"):
-        if mapping := settings.get(setting):
-            of_used = {name: value for name, value in mapping.items() if name in used}
-            words += [f"--{setting}", json.dumps(of_used)]
-    if settings.get("reward_gates"):  # the arm may lack the reward that opens a gate
-        words += ["--reward_gates", "{}"]
-    return words
+    return ["--reward_funcs", *used]
 
 
 # --- Comparing: one line for each metric, arm and seed
