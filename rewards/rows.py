@@ -156,10 +156,9 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
     if text.lstrip().startswith("["):
         try:
             items = enumerate(parse_line(text), start=1)
-            return ((f"{file}, item {number}", json.dumps(item)) for number, item in items)
         except ValueError as error:
-            if "Extra data" not in str(error):  # else a list a line
-                raise ValueError(f"{file}: {error}") from error
+            raise ValueError(f"{file}: {error}") from error
+        return ((f"{file}, item {number}", json.dumps(item)) for number, item in items)
     lines = enumerate(text.split("\n"), start=1)  # splitlines would cut at U+2028 in a string
     return ((f"{file}, line {number}", line) for number, line in lines if line.strip())
 
@@ -213,9 +212,8 @@ def shown(problems: list[Problem]) -> str:
         places.setdefault(message, []).append(place)
     lines = []
     for message, (first, *others) in places.items():
-        lines.append(
-            f"{first} (and {len(others)} more): {message}" if others else f"{first}: {message}"
-        )
+        more = f" (and {len(others)} more)" if others else ""
+        lines.append(f"{first}{more}: {message}")
     if len(lines) > SHOWN:
         lines[SHOWN:] = [f"... and {len(lines) - SHOWN} other problems"]
     return "\n".join(lines)
