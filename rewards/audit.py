@@ -20,7 +20,6 @@ from rewards.rows import rows_by_task
 from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 
 TINY = 1e-9
-SHOWN = 100  # characters of a completion in a message
 LIMIT_S = 300.0  # seconds for all tricks on a reward, as for one of its calls in training
 
 
@@ -32,12 +31,6 @@ class Attempt(NamedTuple):
     score: float
     limit: float
     reference: float
-
-    def shown(self) -> str:
-        """The completion for a message, cut where it is long."""
-        text = self.completion
-        more = f"... ({len(text)} characters)" if len(text) > SHOWN else ""
-        return f"{text[:SHOWN]!r}{more}"
 
 
 @dataclass
@@ -85,7 +78,7 @@ class Cheats:
             best = max(paid, key=lambda attempt: attempt.score - attempt.limit)
             text = (
                 f"pays {len(paid)} of {tried} wrong answers, such as {best.trick!r} "
-                f"({best.score:g}): {best.shown()}"
+                f"({best.score:g}): {best.completion!r:.100}"
             )
         if self.is_fooled:
             text = f"PAYS A WRONG ANSWER AS MUCH AS A RIGHT ONE, though it is a verifier: {text}"
@@ -110,8 +103,8 @@ class Cheats:
         if worst and worst.score > worst.reference + TINY and not self.may_pay:
             return (
                 f"{title} gives {worst.score:g} to the wrong answer {worst.trick!r} and "
-                f"{worst.reference:g} to the reference answer: {worst.shown()}. Correct it, or "
-                "declare how it is `farmable`."
+                f"{worst.reference:g} to the reference answer: {worst.completion!r:.100}. "
+                "Correct it, or declare how it is `farmable`."
             )
         scores = {self.reference, *(attempt.score for attempt in self.attempts)}
         # A penalty may give 0 to all that was tried, too; what reads a column judges the answer.
@@ -184,7 +177,12 @@ def try_on_row(
         if failure:
             cheats.failed.setdefault(trick, failure)
         elif amount is not None:
-            limit = limit_of(reward, trick, earned)
+            limit = 0.0
+            if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
+                # A wrong answer in the asked format may earn what a right one does.
+                limit = max(0.0, earned if reward.full is None else reward.full)
+            elif reward.kind == "step":
+                limit = max(0.0, earned)  # its right steps
             cheats.attempts.append(Attempt(trick, text, amount, limit, earned))
         elif is_graded:
             cheats.ungraded.append(trick)
@@ -209,13 +207,3 @@ def score_texts(
             return [(None, describe(error))]
         return [score_texts(reward, row, [text], end)[0] for text in texts]
     return list(zip(scores, failures, strict=True))
-
-
-def limit_of(reward: Reward, trick: str, reference: float) -> float:
-    """The highest allowed score of a trick on a row whose reference answer scores `reference`.
-
-    A format reward may pay a wrong answer in the asked format, and a step reward its right steps.
-    """
-    if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
-        return max(0.0, reference if reward.full is None else reward.full)
-    return max(0.0, reference) if reward.kind == "step" else 0.0

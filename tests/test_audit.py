@@ -230,8 +230,8 @@ def test_what_earns_more_than_the_reference_answer_is_a_problem():
     tag_count = reward(lambda text, gold: 0.2 * text.count("<"))
     assert try_tricks(tag_count, ROWS, tagged).problem == (
         "reward 'mine' gives 40 to the wrong answer 'reasoning: tags 50 times' and 0.8 to the "
-        f"reference answer: {('<reasoning></reasoning><answer></answer>' * 50)[:100]!r}... (2000 "
-        "characters). Correct it, or declare how it is `farmable`."
+        f"reference answer: {'<reasoning></reasoning><answer></answer>' * 50!r:.100}. Correct it, "
+        "or declare how it is `farmable`."
     )
 
 
