@@ -42,12 +42,7 @@ def main() -> None:
             ledger.render_pages()
         else:
             entry = read_json(options["expect"], {})
-            metrics = entry.get("metrics")
-            if not (
-                entry.keys() >= {"config", "command", "settings", "seeds", "metrics"}
-                and isinstance(metrics, dict)
-                and all("expected_change" in metric for metric in metrics.values())
-            ):
+            if "metrics" not in entry:
                 raise ValueError(f"{options['expect']} is no entry: give a file of results/.")
             changes = ledger.compare_run(options["run"], entry)
             status = 0

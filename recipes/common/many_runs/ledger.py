@@ -187,20 +187,12 @@ def pages() -> list[Path]:
 
 
 def render_page(page: str, entries: dict[str, Entry]) -> str:
-    """Replace each generated table of a page by a new one, and return the page.
-
-    ValueError if the comment before a table names a file of results/ that does not exist.
-    """
+    """Replace each generated table of a page by a new one, and return the page."""
 
     def render_table(match: re.Match) -> str:
         """The comment that opens a table, and the table that it asks for."""
-        name = match["entry"]
-        if name is None:  # the comment names results/ itself
-            lines = table_of_all(entries)
-        elif name in entries:
-            lines = table_of(name, entries[name])
-        else:
-            raise ValueError(f"a page has a table of results/{name}.json, which does not exist.")
+        name = match["entry"]  # None: the comment names results/ itself
+        lines = table_of(name, entries[name]) if name else table_of_all(entries)
         return match["comment"] + "\n".join(lines) + "\n"
 
     return GENERATED.sub(render_table, page)
