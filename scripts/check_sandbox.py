@@ -14,28 +14,23 @@ from command import make_parser, refusals
 
 def main() -> None:
     make_parser(__doc__).parse_args()
-    with refusals():
-        check()
-
-
-def check() -> None:
-    """Print what isolation is in force and whether it refused each probe of a way out, and exit."""
     from rewards.sandbox import Sandbox, SandboxError
     from rewards.sandbox.self_test import probe
 
-    print(f"kernel {platform.release()} on {platform.machine()}, user {os.getuid()}")
-    sandbox = Sandbox()
-    try:
-        sandbox.start()
-    except (SandboxError, OSError) as error:
-        print(f"REFUSED: {error}")
-        raise SystemExit(1) from error
-    with sandbox:
-        print(f"in force: {sandbox.describe()}")
-        results = probe(lambda job: sandbox.run_batch([job])[0])
-    for name, result in results.items():
-        print(f"  ok    {name}" if result == "ok" else f"  MISS  {name}: {result}")
-    raise SystemExit(set(results.values()) != {"ok"})
+    with refusals():
+        print(f"kernel {platform.release()} on {platform.machine()}, user {os.getuid()}")
+        sandbox = Sandbox()
+        try:
+            sandbox.start()
+        except (SandboxError, OSError) as error:
+            print(f"REFUSED: {error}")
+            raise SystemExit(1) from error
+        with sandbox:
+            print(f"in force: {sandbox.describe()}")
+            results = probe(lambda job: sandbox.run_batch([job])[0])
+        for name, result in results.items():
+            print(f"  ok    {name}" if result == "ok" else f"  MISS  {name}: {result}")
+        raise SystemExit(set(results.values()) != {"ok"})
 
 
 if __name__ == "__main__":
