@@ -13,7 +13,7 @@ import results as script
 from recipes.common.many_runs import ledger
 from recipes.common.many_runs.ledger import expected_change, record_entry, render_page
 from recipes.common.utils.run_files import read_json, write_json, write_rows
-from recipes.common.utils.stats import t_interval, wilson_interval
+from recipes.common.utils.stats import interval_of_mean, wilson_interval
 
 ENTRIES = ledger.read_entries(ROOT / "results")
 CONFIG = ROOT / "recipes/arithmetic/quickstart.yaml"
@@ -41,15 +41,15 @@ def test_an_entry_of_runs_has_three_seeds_or_a_reason_and_figures_that_follow_fr
         for stage in (before, after):
             shares = stage["seeds"]
             assert stage["value"] == pytest.approx(mean(shares), abs=1e-4)
-            over, off = t_interval(shares, 0.0, 1.0), 3e-4  # shares have four digits
-            if len(set(shares)) == 1:  # over the rows of the first seed, n is of all
-                rows = round(n / len(shares))
-                over, off = wilson_interval(round(shares[0] * rows), rows), 3e-3
+            rows = round(n / len(shares))  # of the first seed, n is of all
+            of_one = wilson_interval(round(shares[0] * rows), rows)
+            over = interval_of_mean(shares, 0.0, 1.0, of_equal=of_one)
+            off = 3e-3 if over == of_one else 3e-4  # shares have four digits
             assert stage["interval"] == pytest.approx(over, abs=off)
         changes = [new - old for old, new in zip(before["seeds"], after["seeds"], strict=True)]
         assert metric["change"]["seeds"] == pytest.approx(changes, abs=2e-4)
         if len(set(metric["change"]["seeds"])) > 1:  # of one seed it needs the rows
-            over = t_interval(changes, -1.0, 1.0)
+            over = interval_of_mean(changes, -1.0, 1.0, of_equal=None)
             assert metric["change"]["interval"] == pytest.approx(over, abs=2e-4)
 
 

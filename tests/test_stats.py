@@ -38,8 +38,9 @@ def test_t_interval_matches_the_tables_is_cut_and_of_one_value_is_none():
     half = 2.7764 * 0.5**0.5  # sqrt(2.5 / 5)
     assert t_interval([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx((3 - half, 3 + half), abs=1e-4)
     assert t_quantile(29) == pytest.approx(2.0484, abs=1e-4)  # 28 degrees of freedom
-    assert t_interval([0.0, 1.0], 0.0, 1.0) == (0.0, 1.0)  # 0.5 +- 6.3531
     assert t_interval([0.5]) is None
+    assert stats.interval_of_mean([0.0, 1.0], 0.0, 1.0, None) == (0.0, 1.0)  # 0.5 +- 6.3531
+    assert stats.interval_of_mean([0.5, 0.5], 0.0, 1.0, (0.2, 0.8)) == (0.2, 0.8)
 
 
 def remembering(noise: np.ndarray, memory: float) -> np.ndarray:

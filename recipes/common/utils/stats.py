@@ -68,12 +68,10 @@ def t_quantile(values: int, level: float = 0.05) -> float:
     return float(t.ppf(1 - level / 2, values - 1))
 
 
-def t_interval(
-    values: list[float], low: float = -math.inf, high: float = math.inf, level: float = 0.05
-) -> tuple[float, float] | None:
+def t_interval(values: list[float], level: float = 0.05) -> tuple[float, float] | None:
     """Student's 95 % interval of the mean of independent values; None for fewer than two.
 
-    The interval is cut at `low` and `high`. `level` is the share of intervals that miss the mean.
+    `level` is the share of intervals that miss the mean.
 
     >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
     [-0.4841, 4.4841]
@@ -81,7 +79,7 @@ def t_interval(
     if len(values) < 2:
         return None
     half = t_quantile(len(values), level) * stdev(values) / math.sqrt(len(values))
-    return max(low, mean(values) - half), min(high, mean(values) + half)
+    return mean(values) - half, mean(values) + half
 
 
 def interval_of_mean(
@@ -94,7 +92,8 @@ def interval_of_mean(
     """
     if len(set(values)) < 2:
         return of_equal
-    return t_interval(values, low, high)
+    start, end = t_interval(values)
+    return max(low, start), min(high, end)
 
 
 def slope_test(values: list[float]) -> tuple[float, float]:
