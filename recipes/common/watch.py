@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 import transformers
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
@@ -28,9 +27,8 @@ from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
-from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
-from recipes.common.training.completion import complete, is_truncated
+from recipes.common.training.completion import complete
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
@@ -212,16 +210,16 @@ class Watch(TrainerCallback):
             for row, completion in zip(rows, completions, strict=True)
         ]
 
-    def figures(self, measured: list[Measured], advantages: list[float] | None) -> dict[str, float]:
+    def figures(self, measured: list[Measured], advantages: list[float]) -> dict[str, float]:
         """Compute the values to log, over all ranks, which must call this method together.
 
-        These are the shares of the metrics, and with `advantages` their pushes: a push is the mean
-        covariance of metric and advantage in a group. The arguments are of this rank's completions.
+        These are the shares of the metrics and their pushes: a push is the mean covariance of
+        metric and advantage in a group. The arguments are of this rank's completions.
         """
         args, state = self.trainer.args, self.trainer.state
         if self.trainer.accelerator.num_processes > 1:
             measured = gather_object(measured)
-            advantages = advantages and gather_object(advantages)
+            advantages = gather_object(advantages)
         outcomes = [outcome for outcome, _ in measured]
         # `looks`: how many intervals of a push the run computes, which shall hold together.
         logged_steps = math.ceil(state.max_steps / max(self.metric_steps, state.logging_steps))
@@ -258,42 +256,26 @@ class Watch(TrainerCallback):
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     """Patch a TRL trainer to log the metric and its push for the completions that it trains on."""
     calculate_rewards = trainer._calculate_rewards
+    generate_and_score = trainer._generate_and_score_completions  # calls the other one
+    measured = None
 
-    def calculate_and_log(rows: list, prompts: list, completions: list, ids: list) -> torch.Tensor:
+    def measure_and_calculate(rows: list, prompts: list, completions: list, ids: list) -> Any:
+        nonlocal measured
         # The metric comes first, because a reward may change the completions.
         measured = watched.measure(rows, completions) if trainer.model.training else None
-        rewards_CR = calculate_rewards(rows, prompts, completions, ids)  # of all ranks
+        return calculate_rewards(rows, prompts, completions, ids)
+
+    def score_and_log(rows: list) -> dict:
+        output = generate_and_score(rows)
         if measured is not None:
-            advantages = _compute_advantages(trainer, rewards_CR, ids)
-            for name, value in watched.figures(measured, advantages).items():
+            # A completion that `mask_truncated_completions` masks moves nothing.
+            advantages_c = output["advantages"] * output["completion_mask"].any(dim=1)
+            for name, value in watched.figures(measured, advantages_c.tolist()).items():
                 trainer._metrics["train"][name].append(value)
-        return rewards_CR
+        return output
 
-    trainer._calculate_rewards = calculate_and_log
-
-
-def _compute_advantages(trainer: GRPOTrainer, rewards_CR: torch.Tensor, ids: list) -> list | None:
-    """The advantages of this rank's completions, 0 where `mask_truncated_completions` masks one.
-
-    `rewards_CR` has a row for each completion of all ranks and a column for each reward; NaN: no
-    reward. `ids` are the tokens of this rank's completions. None with `normalize_then_sum`, where
-    an advantage does not follow from the total reward.
-    """
-    args = trainer.args
-    if args.multi_objective_aggregation != "sum_then_normalize":
-        return None
-    totals_C = (rewards_CR * trainer.reward_weights.to(rewards_CR.device)).nansum(dim=1)
-    is_scored_C = ~rewards_CR.isnan().all(dim=1)
-    totals = [
-        total if is_scored else None
-        for total, is_scored in zip(totals_C.tolist(), is_scored_C.tolist(), strict=True)
-    ]
-    advantages = advantages_of(totals, args.num_generations, args.scale_rewards)
-    first = trainer.accelerator.process_index * len(ids)
-    return [
-        0.0 if args.mask_truncated_completions and is_truncated(trainer, of_one) else advantage
-        for of_one, advantage in zip(ids, advantages[first : first + len(ids)], strict=True)
-    ]
+    trainer._calculate_rewards = measure_and_calculate
+    trainer._generate_and_score_completions = score_and_log
 
 
 class _Report(TrainerCallback):

@@ -159,7 +159,9 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "step": step,
         "metrics": {name: outcomes(rows, name) for name in metric_names(rows)},
         "by_reward": rows[0].get("by_reward", []),
-        **{name: summary[name] for name in ("truncated", "mean_length", "rewards")},
+        "truncated": summary["truncated"],
+        "mean_length": summary["mean_length"],
+        "rewards": summary["rewards"],
     }
 
 

@@ -70,12 +70,12 @@ def running_interval(history: list[float], looks: int) -> tuple[float, float] | 
 
 def figures(
     outcomes: list[Outcomes],
-    advantages: list[float] | None,
+    advantages: list[float],
     group: int,
     log: list[dict[str, float]],
     looks: int,
 ) -> dict[str, float]:
-    """The values to log for a generation: `metrics/<name>`, and with advantages `push/<name>`.
+    """The values to log for a generation: `metrics/<name>` and `push/<name>`.
 
     `metrics/` is the share of True. `push/` is the mean covariance of metric and advantage inside
     groups of `group` completions: below 0 the update lowers the metric. Its 95 % interval over
@@ -85,8 +85,6 @@ def figures(
     logged = {}
     for name in metric_names(outcomes):
         logged[f"metrics/{name}"] = fmean(of[name] for of in outcomes if name in of)
-    if advantages is None:
-        return logged
     for name, value in pushes(outcomes, advantages, group).items():
         key = f"push/{name}"
         logged[key] = value
