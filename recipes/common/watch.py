@@ -105,7 +105,8 @@ class Watch(TrainerCallback):
         self.folder, self.warned = Path(trainer.args.output_dir), set()
         self.metric_steps, self.next_step = metric_steps, 0
         self.is_our_trainer = hasattr(trainer, "observe")
-        self.complete = functools.partial(complete, trainer)
+        # Of TRL's trainer no reward is called in an evaluation: it may raise.
+        self.complete = None if self.is_our_trainer else functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         """Record this start; evaluate at step 0, or check in a resumed run that this was done."""
@@ -164,7 +165,6 @@ class Watch(TrainerCallback):
                 self.samples,
                 title=Path(file).stem,
                 complete=self.complete,
-                with_rewards=self.is_our_trainer,  # rewards of TRL's trainer may raise
             )
         if self.trainer.is_world_process_zero():
             files.write_rows(self.folder / file, evaluated)
@@ -178,13 +178,7 @@ class Watch(TrainerCallback):
         if not self.validation_rows:
             return {}
         with self.clock("validation"):
-            shares = validate(
-                self.trainer,
-                self.validation_rows,
-                self.metric,
-                self.complete,
-                with_rewards=self.is_our_trainer,
-            )
+            shares = validate(self.trainer, self.validation_rows, self.metric, self.complete)
         # TRL's own `log` would write the completions of this step a second time.
         transformers.Trainer.log(self.trainer, dict(shares))
         return {f"eval_{name}": share for name, share in shares.items()}

@@ -31,12 +31,11 @@ def evaluate(
     samples: int = 0,
     title: str = "evaluating",
     complete: Complete | None = None,
-    with_rewards: bool = True,
 ) -> list[dict[str, Any]]:
     """Complete every row greedily and `samples` times at random; score the completions.
 
-    `trainer` is the GRPOTrainer of recipes/common/trainer.py. A trainer of TRL needs `complete` and
-    `with_rewards=False`: its rewards may raise.
+    `trainer` is the GRPOTrainer of recipes/common/trainer.py, or with `complete` any of TRL, whose
+    rewards are not called: they may raise.
 
     Every rank returns one mapping for each row, in the order of `rows`, with `row`, `prompt`,
     `answer`, `completion`, `tokens`, `truncated`, `metrics` and `rewards`. With `samples` > 0 it
@@ -44,7 +43,6 @@ def evaluate(
     (the kind of each turn). Batches do not depend on the number of processes: a row always has the
     same neighbours, padding and completion. The random states are restored afterwards.
     """
-    complete = complete or trainer.complete
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
     starts = range(0, len(rows), size)
@@ -53,7 +51,8 @@ def evaluate(
     rounds = math.ceil(len(starts) / world_size)
     rewards = [reward_of(reward) for reward in trainer.reward_funcs]
     # Reward models are left out: only TRL holds their tokenizers.
-    called = [reward for reward in rewards if with_rewards and not reward.is_model]
+    called = [reward for reward in rewards if complete is None and not reward.is_model]
+    complete = complete or trainer.complete
     loop = getattr(trainer, "async_loop", None)  # on which async rewards run in training
     was_training, evaluated = trainer.model.training, []
     trainer.model.eval()
@@ -137,13 +136,12 @@ def validate(
     trainer: GRPOTrainer,
     rows: list[dict],
     metric: Metric,
-    complete: Complete,
-    with_rewards: bool = True,
+    complete: Complete | None = None,
 ) -> dict[str, float]:
     """Evaluate the validation rows, add a line to the run's file, and return the shares to log."""
     step = trainer.state.global_step
     title = f"validation, step {step}"
-    evaluated = evaluate(trainer, rows, metric, 0, title, complete, with_rewards)  # 0 samples
+    evaluated = evaluate(trainer, rows, metric, title=title, complete=complete)
     line = validation_line(step, evaluated)
     if trainer.is_world_process_zero():
         add_line(Path(trainer.args.output_dir), line)
