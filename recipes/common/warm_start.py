@@ -27,8 +27,10 @@ from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 
 LEARNING_RATE = {True: 5e-4, False: 2e-5}  # by use_peft: LoRA, all weights
-AS_THE_RUN = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code")
-AS_THE_RUN += ("model_init_kwargs",)
+AS_THE_RUN = (
+    "seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code",
+    "model_init_kwargs",
+)  # fmt: skip
 
 
 def warm_start(
