@@ -100,7 +100,7 @@ def why_finished_stay(model: PreTrainedModel, weights_are_sharded: bool) -> str 
 
 def share_prompts(
     model: PreTrainedModel,
-    partitioned: bool = False,
+    sharded: bool = False,
     in_half_precision: bool = False,
     drop_finished: bool = False,
 ) -> None:
@@ -111,13 +111,13 @@ def share_prompts(
     a tiny batch. If the results differ, a warning says so, and that method goes on as before.
 
     Args:
-        partitioned: the parameters are spread over processes (ZeRO-3, FSDP2), which must call the
-            model equally often: `generate` then shares whole prompts, and no common beginning.
+        sharded: the weights are spread over processes (ZeRO-3, FSDP2), which must call the model
+            equally often: `generate` then shares whole prompts, and no common beginning.
         in_half_precision: the model computes in bfloat16 or float16, whose rounding is larger.
         drop_finished: completions that have ended leave the batch every 32 tokens. What is sampled
             after 32 tokens then differs from TRL's for the same seed.
     """
-    shared = _SharedPrompts(model, partitioned, in_half_precision, drop_finished)
+    shared = _SharedPrompts(model, sharded, in_half_precision, drop_finished)
 
     @functools.wraps(type(model).forward)  # `generate` reads the signature
     def forward(self, *args, **kwargs):
@@ -151,14 +151,9 @@ class _SharedPrompts:
     """A model with both ways to compute a batch, plain and shared, and how they compare."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        partitioned: bool,
-        in_half_precision: bool,
-        drop_finished: bool,
+        self, model: PreTrainedModel, sharded: bool, in_half_precision: bool, drop_finished: bool
     ):
-        self.model, self.weights_are_sharded = model, partitioned
-        self.drop_finished = drop_finished
+        self.model, self.weights_are_sharded, self.drop_finished = model, sharded, drop_finished
         self.plain_forward, self.plain_generate = model.forward, model.generate
         # How much of the change that another prompt makes counts as rounding. In bfloat16 the
         # rounded logits of SmolLM2 and Qwen2.5 make 0.1 of it.
