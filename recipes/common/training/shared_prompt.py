@@ -49,9 +49,7 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
     for model in filter(None, (trainer.model, trainer.ref_model)):
         inner = trainer.accelerator.unwrap_model(model)
         inner = inner.get_base_model() if is_peft_model(inner) else inner
-        # All processes must call the model equally often: if one cannot share, none does.
-        reasons = gather_object([why_prompts_are_not_shared(args, inner)])
-        reason = next(filter(None, reasons), None)
+        reason = why_prompts_are_not_shared(args, inner)  # the same on all processes
         if reason is None:
             in_half_precision = args.bf16 or args.fp16 or inner.dtype.itemsize < 4
             obstacle = why_finished_stay(inner, weights_are_sharded) if args.drop_finished else None
