@@ -159,12 +159,7 @@ class Watch(TrainerCallback):
             return
         with self.clock("before and after"):
             evaluated = evaluate(
-                self.trainer,
-                self.rows,
-                self.metric,
-                self.samples,
-                title=Path(file).stem,
-                complete=self.complete,
+                self.trainer, self.rows, self.metric, self.samples, Path(file).stem, self.complete
             )
         if self.trainer.is_world_process_zero():
             files.write_rows(self.folder / file, evaluated)
