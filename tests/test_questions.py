@@ -141,10 +141,20 @@ def test_several_configurations_are_named(tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("answer", [numpy.float32(35.1), Decimal("35.1")])
-def test_a_number_of_another_kind_is_read_as_it_is_written(tmp_path, answer):
-    pd.DataFrame([{**ITEMS[0], "answer": answer}]).to_parquet(tmp_path / "a.parquet")
-    assert load(tmp_path / "a.parquet", num_eval_rows=0)[0] == [{**ITEMS[0], "answer": "35.1"}]
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [
+        (numpy.float32(35.1), "35.1"),
+        (float(numpy.float32(35.1)), "35.099998474121094"),  # 64 bits that 32 hold exactly
+        (Decimal("35.1"), "35.1"),
+    ],
+)
+def test_a_number_is_read_as_it_was_written(tmp_path, answer, written):
+    table = pd.DataFrame([{**ITEMS[0], "answer": answer}])
+    table.to_parquet(tmp_path / "a.parquet")
+    Dataset.from_pandas(table).save_to_disk(str(tmp_path / "saved"))
+    for path in (tmp_path / "a.parquet", tmp_path / "saved"):
+        assert load(path, num_eval_rows=0)[0] == [{**ITEMS[0], "answer": written}]
 
 
 def test_a_packed_file_is_named(tmp_path):

@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy
+import pyarrow
 from datasets import Dataset, load_dataset, load_from_disk
 from datasets.data_files import (
     FILES_TO_IGNORE,
@@ -66,7 +68,8 @@ def values_by_split(source: str, splits: dict[str, Dataset]) -> dict[str, Values
     """The rows of loaded splits, each with its place: `("gsm8k, train, row 1", {...})`."""
     return {
         split: (
-            (f"{source}, {split}, row {number}", row) for number, row in enumerate(rows, start=1)
+            (f"{source}, {split}, row {number}", row)
+            for number, row in enumerate(as_written(rows, rows.features.arrow_schema), start=1)
         )
         for split, rows in splits.items()
     }
@@ -110,8 +113,11 @@ def values_of(file: Path) -> Iterator[tuple[str, Any]]:
         return
     number = 0
     try:
-        is_table = file.suffix.lower() != ".parquet"
-        rows = table_rows(file) if is_table else ParquetFile(file).read().to_pylist()
+        if file.suffix.lower() == ".parquet":
+            table = ParquetFile(file).read()
+            rows = as_written(table.to_pylist(), table.schema)
+        else:
+            rows = table_rows(file)
         for number, row in enumerate(rows, start=1):
             yield f"{file}, row {number}", row
     except UnicodeDecodeError as error:
@@ -122,6 +128,14 @@ def values_of(file: Path) -> Iterator[tuple[str, Any]]:
         ) from error
     except (ValueError, OSError) as error:
         raise ValueError(f"{file} cannot be read: {str(error).strip()}") from error
+
+
+def as_written(rows: Iterable[dict], schema: pyarrow.Schema) -> Iterator[dict]:
+    """The rows with 32-bit numbers as they were written: 35.1, not 35.099998474121094."""
+    narrow = [field.name for field in schema if field.type == pyarrow.float32()]
+    for row in rows:
+        numbers = {name: row[name] for name in narrow if row[name] is not None}
+        yield row | {name: float(str(numpy.float32(n))) for name, n in numbers.items()}
 
 
 def table_rows(file: Path) -> Iterator[dict[str, str]]:

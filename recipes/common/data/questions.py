@@ -11,7 +11,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import numpy
 from datasets import Dataset
 
 from recipes.common.data.split import draw, is_held_out
@@ -216,11 +215,7 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
         )
     is_number = isinstance(answer, int | float | Decimal) and not isinstance(answer, bool)
     if is_number and math.isfinite(answer):
-        if answer == int(answer):
-            answer = int(answer)  # 42.0 is written 42
-        elif float(short := numpy.float32(answer)) == answer:
-            answer = short  # 35.1 of 32 bits would be written 35.099998474121094
-        answer = str(answer)
+        answer = str(int(answer) if answer == int(answer) else answer)  # 42.0 is written 42
     for column, text in zip(columns, (question, answer), strict=True):
         if not isinstance(text, str) or not text.strip():
             kind = "text" if column == columns[0] else "text or a number"
