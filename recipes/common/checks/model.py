@@ -115,7 +115,14 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
         text, question = row.get("prompt") or "", ""
         if isinstance(text, list):
             question = text[-1]["content"]
-            text = write_prompt(tokenizer, text, kwargs)
+            try:
+                text = tokenizer.apply_chat_template(text, tokenize=False, **kwargs)
+            except TemplateError as error:
+                raise ValueError(
+                    f"its chat template refuses the prompt: {error}. If it takes no system "
+                    'message, leave that out by system_prompt: "" (recipes/math), or give another '
+                    "template by chat_template_path."
+                ) from error
         if isinstance(question, str) and "".join(question.split()) not in "".join(text.split()):
             raise ValueError(
                 f"its chat template leaves out the question of row {number}: {question[:80]!r} "
@@ -144,20 +151,6 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"{asked}: {fitting}shorten the prompt, or take another model."
         )
     return longest
-
-
-def write_prompt(tokenizer: Any, messages: list[dict], kwargs: dict[str, Any]) -> str:
-    """The text that the chat template makes of a prompt; ValueError if it has no system role."""
-    try:
-        return tokenizer.apply_chat_template(messages, tokenize=False, **kwargs)
-    except TemplateError as error:
-        if messages[0]["role"] != "system":
-            raise
-        raise ValueError(
-            f"its chat template refuses the prompt: {error}. If it takes no system message, leave "
-            'that out by system_prompt: "" (recipes/math), or give another template by '
-            "chat_template_path."
-        ) from error
 
 
 def build_without_weights(

@@ -180,7 +180,6 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
         problems.append("streamed data has no length: set max_steps.")
     accumulation, steps = training.gradient_accumulation_steps, training.steps_per_generation
     period = generation_period(accumulation, steps, training.num_iterations)
-    saved_every = training.save_steps if training.save_strategy == "steps" else None
     if period is None:
         problems.append(
             f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x "
@@ -188,12 +187,12 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
             "no optimizer step ends a generation and the run could never be resumed. Make one a "
             "multiple of the other."
         )
-    elif saved_every is not None and saved_every < 1:
-        problems.append(f"save_steps is {saved_every:g}: set it to at least 1, in whole steps.")
-    elif saved_every is not None and saved_every % period:
+    elif training.save_strategy == "steps" and (
+        training.save_steps < 1 or training.save_steps % period
+    ):
         problems.append(
-            f"save_steps={saved_every:g} would save in the middle of a generation, which TRL "
-            f"cannot resume: set it to a multiple of {period}."
+            f"save_steps={training.save_steps:g} would save in the middle of a generation, which "
+            f"TRL cannot resume: set it to a multiple of {period}."
         )
     return problems
 
@@ -217,16 +216,10 @@ def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -
     """Add notes: what is not checked, which rows are evaluated, and which change they can show."""
     args, notes = result.args, result.args.notes
     for reward in result.rewards:
-        if reward.kind == UNDECLARED:
+        if reward.kind == UNDECLARED or (reward.kind == "verifier" and reward.full is None):
             notes.append(
-                f"{reward.name}: undeclared, so no promise is checked; write below it "
-                f'{reward.name}.kind = "verifier" and {reward.name}.full = what a right answer '
-                "earns"
-            )
-        if reward.kind == "verifier" and reward.full is None:
-            notes.append(
-                f"{reward.name}: it is not checked that a reference answer earns its full score; "
-                f"write below it {reward.name}.full = what a right answer earns"
+                f"{reward.name}: it is not checked that a right answer earns its full score; write "
+                f'below it {reward.name}.kind = "verifier" and {reward.name}.full = that score'
             )
         if reward.kind == "model":
             notes.append(f"{reward.name}: a model, which neither preflight nor the cheat test call")
