@@ -175,6 +175,9 @@ def test_runs_are_looked_for_where_the_recipe_writes_them(tmp_path, monkeypatch)
     options = Namespace(config=tmp_path / "run.yaml", arms=[], seeds=[0], output_dir=None)
     with pytest.raises(ValueError, match=r"^in /mine/some$"):
         arms.run_arms(options, [])
+    monkeypatch.delenv("MINE")
+    with pytest.raises(ValueError, match="the variable MINE is not set: export it"):
+        arms.run_arms(options, [])
 
 
 @pytest.fixture

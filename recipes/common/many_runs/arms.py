@@ -20,7 +20,7 @@ import pandas as pd
 
 from recipes.common.evaluation.scores import metric_names, outcomes, paired
 from recipes.common.report.page import write_comparison
-from recipes.common.settings import options_given
+from recipes.common.settings import expand_path, options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import interval_of_mean, mcnemar_p, paired_interval, wilson_interval
@@ -56,7 +56,11 @@ def run_arms(options: Namespace, words: list[str]) -> None:
             f"{names} cannot be given: control runs follow from the YAML; seeds: --seeds, folder: "
             "--output_dir."
         )
-    stem = options.output_dir or Path(os.path.expandvars(settings["output_dir"])).expanduser()
+    problems: list[str] = []
+    stem = options.output_dir or expand_path("output_dir", settings["output_dir"], problems)
+    if problems:
+        raise ValueError(problems[0])
+    stem = Path(stem)
     for arm in [CONFIGURED, *options.arms]:
         rewards = rewards_of_arm(settings, arm)
         if rewards is None:
