@@ -154,9 +154,9 @@ def last_boxed(text: str) -> str | None:
     return text[boxes[-1].inside : boxes[-1].inside_end].strip() if boxes else None
 
 
-# Text between boxes that make one answer. Each alternative starts with another character.
-_BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
-_MAX_BETWEEN = 60  # characters
+# Text between boxes that make one answer, as "or $x =". It has at most 60 characters.
+_OR = r"or(?:[\s$}\\(]*[a-z](?:_\{?\d\}?)?\s*=)?"
+_BETWEEN = re.compile(rf"(?![\s\S]{{61}})(?:[\s$,;&}}]|\\(?:[(),;]|q?quad|text\{{)|and|{_OR})*")
 
 
 def boxed_answer(text: str) -> str | None:
@@ -172,8 +172,7 @@ def boxed_answer(text: str) -> str | None:
     joined = [boxes.pop()]
     while boxes:
         between = text[boxes[-1].end : joined[-1].start]
-        is_one = len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between)
-        if not is_one or not re.search("[,;&]|and|or", between):
+        if not _BETWEEN.fullmatch(between) or not re.search("[,;&]|and|or", between):
             break
         joined.append(boxes.pop())
     contents = []

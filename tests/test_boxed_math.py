@@ -16,6 +16,7 @@ AMOUNTS = [  # completion, gold, amount, of what the label files below do not ha
     (r"So it is \boxed{18}.", "18", 1.0), (r"\boxed{3 × 10⁻⁸}", r"3 \cdot 10^{-8}", 1.0),
     (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
     (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
+    (r"$x=\boxed{3}$ or $x_2 = \boxed{5}$", "5, 3", 1.0), (r"\boxed{3} or $x=\boxed{5}$", "5", 0.0),
     (r"\boxed{3!\frac12!!}", "18", 0.0), (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
     # A sentence in the box states its answer.
     (r"\boxed{20 \text{ is } 18}", "18", 0.0), (r"\boxed{36/2 \text{ is } 18}", "18", 1.0),
