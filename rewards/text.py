@@ -254,7 +254,8 @@ def is_denied(text: str, start: int, end: int, answer: str | None = None) -> boo
 _ANOTHER_BEFORE = re.compile(r"([0-9][0-9.,]{0,20})[*$)]{0,3}[ \t](?:or|vs\.?)[ \t][*$({]{0,4}\Z")
 _ANOTHER_BEHIND = re.compile(
     r"[ \t*$)}\]]{0,6},?[ \t]?\(?(?:or|vs\.?|versus)[ \t]"
-    r"(?:(?:maybe|perhaps|possibly|even)[ \t])?[*$(]{0,3}([0-9][0-9.,]{0,20}(?:[ \t][a-z]{1,12})?)"
+    r"(?:(?:maybe|perhaps|possibly|even)[ \t])?"
+    r"[*$(]{0,3}([0-9][0-9.,]{0,20}(?:[ \t]?\\?%|[ \t][a-z]{1,12})?)"
     # A condition, and what holds where it does not.
     r"|[ \t*$)}\],]{0,6}(?:if|unless)\b[^.\n]{1,100}\b(?:otherwise|else|in which case)\b"
     r"[^.\n]{0,60}[0-9]",
@@ -272,9 +273,10 @@ def is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -
     for match in filter(None, (before, _ANOTHER_BEHIND.match(text, end))):
         if match[1] is None:  # a condition
             return True
-        # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all".
-        readings = (match[1].rstrip(".,"), match[1].split()[0].rstrip(".,"))
-        if value is not None and value not in map(number_of, readings):
+        # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all", "3/4 or 75%".
+        readings = {number_of(text.rstrip(".,")) for text in (match[1], match[1].split()[0])}
+        whole = 100 if re.search("%|percent", match[1]) else 1
+        if value is not None and readings.isdisjoint((value, value * whole)):
             return True
     return False
 

@@ -160,6 +160,7 @@ def test_a_tag_or_a_box_that_another_answer_follows_is_none_or_the_first_problem
         one, other = place.format(18), place.format(7)
         assert read(f"{one}.\nThe answer is 20.") is None
         assert read(f"{one} or 20") is read(f"20 or {one}") is None
+        assert read(f"{one} or 1800 percent") == read(f"{one}, or 1800%") == "18"
         assert read(f"{one} or 18.0") == read(f"Problem: 9 + 9\n{one}") == "18"
         assert read(f"{one}\n\nQuestion: What is 3 + 4?\n{other}") == "18"
 
