@@ -143,7 +143,10 @@ EQUAL = [  # besides the label files
     (r"(-\infty,2)\cup(3,\infty)", "x<2, x>3"), (r"x \le 2, 3 \le x", r"(-\infty,2]\cup[3,\infty)"),
     # Brackets that are turned outwards where an interval is open.
     (r"(3,\infty)", r"]3,\infty["), (r"[1,2)\cup(3,4]", r"[1,2[ \cup ]3,4]"), ("3<x<5", "]3,5["),
-    ("101_2", "(101)_2"), ("(101)_2", "101_{2}"),
+    ("101_2", "(101)_2"), ("(101)_2", "101_{2}"), (r"\lg x", r"\log_{10} x"), ("7", r"\bar{x} = 7"),
+    (r"\tan x", r"\operatorname{tg} x"), ("9", r"9\ \mathrm{cm^2}"), ("7", r"f_{\max} = 7"),
+    (r"(1,2)", r"\begin{pmatrix} 1 \\[2pt] 2 \end{pmatrix}"), ("0.5", "P(X=2) = 0.5"),
+    (r"\frac{41}{333}", r"0.\dot{1}2\dot{3}"), (r"[1,2]\cup[3,4]", r"[1,2] \bigcup [3,4]"),
 ]  # fmt: skip
 DIFFERENT = [
     ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),

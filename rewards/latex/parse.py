@@ -25,6 +25,7 @@ _SPELLINGS = {
     "*": "cdot times ast", "/": "div", "=": "equiv", "(": "langle", ")": "rangle",
     r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
     r"\le ": "le leq leqslant", r"\ge ": "ge geq geqslant", r"\ne ": "ne neq", " ": "quad qquad",
+    r"\cup": "bigcup", r"\tan": "tg", r"\cot": "ctg", r"\arctan": "arctg", r"\log_{10}": "lg",
     r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\binom": "dbinom tbinom",
     r"\frac": "dfrac tfrac cfrac nicefrac sfrac", " and ": "land wedge", " or ": "lor vee",
 }  # fmt: skip
@@ -44,10 +45,12 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     # Size, space, colour and font do not change the value.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge|small"
      r"|bf|rm|it)(?![A-Za-z])\s?", ""),
-    (r"\\(?:hspace|[hv]?phantom)\*?\s*\{[^{}]*\}", " "),
+    (r"\\(?:hspace|[hv]?phantom)\*?\s*\{[^{}]*\}|(?<=\\\\)\[[-\d.]+\s*[a-z]{2}\]", " "),
     (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|boldsymbol|bm)\*?\s*\{",
      r"\\text{"),
-    (r"\\text\{\s*(arc(?:sin|cos|tan))\s*\}", r"\\\1 "),
+    (r"\\text\{ ?((?:arc)?(?:sin|cos|tan|c?tg)h?|cot|ln|log|lg|exp) ?\}(?=\s*[\w\\({^])", r"\\\1 "),
+    (r"\\text\{([A-Za-z /]+)\^\s*\{?(\d)\}?\s*\}", r"\\text{\1}^\2 "),
+    (r"\\dot\s*\{?([0-9])\}?([0-9]{0,7})\\dot\s*\{?([0-9])\}?", r"\\overline{\1\2\3}"),
     (r"\\text\{\s*\\?\$\s*\}", r"\\$"),
     (r"\{([^{}\\]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
     (r"\{([^{}\\]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),

@@ -23,11 +23,11 @@ _RELATION = r"\\le |\\ge |\\ne |<|>|="
 _FLIPPED = {">": "<", r"\ge": r"\le"}
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
 _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area
-    r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec)\s*)?"
-    r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\w+\}))?"
+    r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec|bar|hat)\s*)?"
+    r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\\?(?:text\{)?\w+(?:[+-]\d)?\}+))?"
     r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?)\s*"
     # Expressions that can be named as the asked value: |AB|, P(A|B), A : B, dy/dx, a limit, a sum.
-    r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
+    r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]+]*[)\]]"
     r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
     r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
     r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
@@ -41,7 +41,7 @@ _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 # A matrix with its brackets and a factor before it.
 _MATRIX = re.compile(
     r"\s*(?P<times>-?[^-+=,;&\[(]*?)\s*(?:\[\s*|\(\s*)?"
-    r"\\begin\{(?P<kind>[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
+    r"\\begin\{(?P<kind>(?:[pbB]|small)?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
     r"\s*[\])]?\s*",
     re.DOTALL,
 )
