@@ -57,18 +57,18 @@ BUDGET = {
     "recipes/common/settings.py": 400,
     "recipes/common/trainer.py": 450,
     "recipes/common/training": 2300,
-    "recipes/common/utils": 950,
+    "recipes/common/utils": 1000,
     "recipes/common/warm_start.py": 200,
-    "recipes/common/watch.py": 350,
+    "recipes/common/watch.py": 300,
     "recipes/gsm8k": 150,
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 4100,
+    "rewards": 4050,
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14250,
+    "tests": 14300,
 }
 
 
