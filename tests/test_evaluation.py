@@ -207,7 +207,7 @@ def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before
 def evaluated_row(strict, lenient, prompt="p", **figures):
     metrics = {"strict": strict, "lenient": lenient, "format": strict}
     row = {"prompt": prompt, "metrics": metrics, "tokens": 10, "truncated": False}
-    return {**row, "rewards": {"r": 0.0}, **figures}
+    return {**row, "rewards": {"share": 0.0}, **figures}
 
 
 def test_answer_metric_tells_format_from_skill():
@@ -225,7 +225,7 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
     assert head == ["5 test questions, greedy", "before", "after", "change", "McNemar p"]
     cells = ["0.0 % (0-43)", "80.0 % (38-96)", "+80.0 pt", "0.12"]
     assert strict == ["correct in format", *cells]
-    assert reward == ["r, mean", "0.00", "0.00", "+0.00"]
+    assert reward == ["share, mean", "0.00", "0.00", "+0.00"]
     assert comparison(*compare(before[5:]).values())[1] == strict[:2]
     with pytest.raises(ValueError, match="same rows"):
         compare(before[:1], after[1:2])

@@ -118,7 +118,7 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
     head = [f"{before['n']} test questions, greedy", "before", "after", "change", "McNemar p"]
     table = [head[: 2 if after is None else 5]]
     for name, value in before.items():
-        if not (isinstance(value, dict) and "share" in value):
+        if name in NO_METRICS:
             continue
         of_rows = f" of {value['n']}" if value["n"] < before["n"] else ""
         line = [in_words(name)]
