@@ -86,7 +86,7 @@ SETTINGS = [
     ({"ignore_data_skip": True}, "ignore_data_skip and save_only_model must be false"),
     ({"gradient_accumulation_steps": 3, "steps_per_generation": 2, "save_steps": 2},
      "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not"),
-    ({"save_steps": 0}, "save_steps=0", "set it to a multiple of 1."),
+    ({"save_steps": 0}, "save_steps is 0: set it to at least 1"),
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
     ({"per_device_train_batch_size": 16}, "fewer than the 8 prompts of one generation"),
     # The curve

@@ -180,6 +180,7 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
         problems.append("streamed data has no length: set max_steps.")
     accumulation, steps = training.gradient_accumulation_steps, training.steps_per_generation
     period = generation_period(accumulation, steps, training.num_iterations)
+    saved_every = training.save_steps if training.save_strategy == "steps" else None
     if period is None:
         problems.append(
             f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x "
@@ -187,12 +188,12 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
             "no optimizer step ends a generation and the run could never be resumed. Make one a "
             "multiple of the other."
         )
-    elif training.save_strategy == "steps" and (
-        training.save_steps < 1 or training.save_steps % period
-    ):
+    elif saved_every is not None and saved_every < 1:
+        problems.append(f"save_steps is {saved_every:g}: set it to at least 1, in whole steps.")
+    elif saved_every is not None and saved_every % period:
         problems.append(
-            f"save_steps={training.save_steps:g} would save in the middle of a generation, which "
-            f"TRL cannot resume: set it to a multiple of {period}."
+            f"save_steps={saved_every:g} would save in the middle of a generation, which TRL "
+            f"cannot resume: set it to a multiple of {period}."
         )
     return problems
 
