@@ -168,11 +168,13 @@ def test_runs_are_looked_for_where_the_recipe_writes_them(tmp_path, monkeypatch)
     def stop(options, stem, *rest):
         raise ValueError(f"in {stem}")
 
-    (tmp_path / "train.py").touch()
     (tmp_path / "run.yaml").write_text("output_dir: $MINE/some\n")
     monkeypatch.setenv("MINE", "/mine")
     monkeypatch.setattr(arms, "run_arm", stop)
     options = Namespace(config=tmp_path / "run.yaml", arms=[], seeds=[0], output_dir=None)
+    with pytest.raises(ValueError, match=r"run\.yaml has no train\.py next to it"):
+        arms.run_arms(options, [])
+    (tmp_path / "train.py").touch()
     with pytest.raises(ValueError, match=r"^in /mine/some$"):
         arms.run_arms(options, [])
     monkeypatch.delenv("MINE")

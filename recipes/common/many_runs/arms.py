@@ -82,7 +82,11 @@ def run_arms(options: Namespace, words: list[str]) -> None:
 
 
 def read_settings(config: Path) -> dict[str, Any]:
-    """Read a run's YAML; `ValueError` if it has no output_dir."""
+    """Read a run's YAML; `ValueError` if it has no output_dir or no train.py next to it."""
+    if not config.with_name("train.py").is_file():
+        raise ValueError(
+            f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder."
+        )
     settings = read_yaml(config)
     if not settings.get("output_dir"):
         raise ValueError(f"{config} names no output_dir.")
