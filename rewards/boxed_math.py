@@ -24,7 +24,10 @@ MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which no answer repeats exactly
 # A date, a time, a telephone number, a range: 2024-01-05, 3/4/2024, 10:30, 555-1234, 5-7.
 _NO_SUM = re.compile(r"\d+([-–/])\d+(?:\1\d+)+|\d{1,2}:[0-5]\d(?::[0-5]\d)?|(\d+)[-–](\d+)")
-_NO_VALUE = "it may be a date, a time or a range: work it out, write 1/3, or leave the row out"
+_NO_VALUE = (
+    "it may be a date, a time or a range, which has no value: work a sum out, write a ratio as "
+    "1/3, or leave the row out"
+)
 _NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
 _PROSE = re.compile(r"(?i)(?<![A-Z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Z])")
 

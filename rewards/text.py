@@ -124,7 +124,9 @@ _BRACE = re.compile(
 
 
 def find_boxes(text: str) -> list[Place]:
-    r"""All complete boxes (`\boxed{}`, `\fbox{}`, `\boxed 5`), none in another; empty if all are.
+    r"""All complete boxes (`\boxed{}`, `\fbox{}` or `\boxed 5`) that are not inside another box.
+
+    Empty boxes are left out, unless there are no others.
 
     Example: `find_boxes(r"is \boxed{7}.") == [(3, 10, 11, 12)]`
     """
@@ -154,9 +156,10 @@ def last_boxed(text: str) -> str | None:
     return text[boxes[-1].inside : boxes[-1].inside_end].strip() if boxes else None
 
 
-# Text between boxes that make one answer, as "or $x =". It has at most 60 characters.
+# Text between boxes that make one answer, such as "or $x =".
 _OR = r"or(?:[\s$}\\(]*[a-z](?:_\{?\d\}?)?\s*=)?"
-_BETWEEN = re.compile(rf"(?![\s\S]{{61}})(?:[\s$,;&}}]|\\(?:[(),;]|q?quad|text\{{)|and|{_OR})*")
+_BETWEEN = re.compile(rf"(?:[\s$,;&}}]|\\(?:[(),;]|q?quad|text\{{)|and|{_OR})*")
+_MAX_BETWEEN = 60  # characters
 
 
 def boxed_answer(text: str) -> str | None:
@@ -172,7 +175,8 @@ def boxed_answer(text: str) -> str | None:
     joined = [boxes.pop()]
     while boxes:
         between = text[boxes[-1].end : joined[-1].start]
-        if not _BETWEEN.fullmatch(between) or not re.search("[,;&]|and|or", between):
+        is_one = len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between)
+        if not is_one or not re.search("[,;&]|and|or", between):
             break
         joined.append(boxes.pop())
     contents = []
@@ -274,7 +278,8 @@ def is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -
         if match[1] is None:  # a condition
             return True
         # With the word behind it and without: "18 or 1.5 dozen", "18 or 18 in all", "3/4 or 75%".
-        readings = {number_of(text.rstrip(".,")) for text in (match[1], match[1].split()[0])}
+        forms = (match[1].rstrip(".,"), match[1].split()[0].rstrip(".,"))
+        readings = set(map(number_of, forms))
         whole = 100 if re.search("%|percent", match[1]) else 1
         if value is not None and readings.isdisjoint((value, value * whole)):
             return True

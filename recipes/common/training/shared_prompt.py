@@ -151,7 +151,8 @@ class _SharedPrompts:
     def __init__(
         self, model: PreTrainedModel, sharded: bool, in_half_precision: bool, drop_finished: bool
     ):
-        self.model, self.weights_are_sharded, self.drop_finished = model, sharded, drop_finished
+        self.model, self.weights_are_sharded = model, sharded
+        self.drop_finished = drop_finished
         self.plain_forward, self.plain_generate = model.forward, model.generate
         # How much of the change that another prompt makes counts as rounding. In bfloat16 the
         # rounded logits of SmolLM2 and Qwen2.5 make 0.1 of it.
