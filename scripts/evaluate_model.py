@@ -41,7 +41,8 @@ def main() -> None:
         for name in filter(None, (options.model, options.against)):
             trainer = idle_trainer(recipe, name)
             evaluated[name] = evaluate(trainer, rows, recipe.module.metric, samples, name)
-        print(comparison_table(**compare(*evaluated.values())))
+        first = "before" if options.against else options.model
+        print(comparison_table(**compare(*evaluated.values()), first=first))
         if samples:
             print("\n".join(format_pass_at_k(evaluated)))
         if options.output:

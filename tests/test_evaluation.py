@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric
-from recipes.common.evaluation.scores import compare, comparison
+from recipes.common.evaluation.scores import compare, comparison, comparison_table
 from recipes.common.sampling.idle import held_out_rows
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.callbacks import Clock
@@ -227,6 +227,7 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
     assert strict == ["correct in format", *cells]
     assert reward == ["share, mean", "0.00", "0.00", "+0.00"]
     assert comparison(*compare(before[5:]).values())[1] == strict[:2]
+    assert comparison_table(**compare(before), first="A").split("\n")[0].endswith("greedy  A")
     with pytest.raises(ValueError, match="same rows"):
         compare(before[:1], after[1:2])
 
