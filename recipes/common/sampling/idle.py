@@ -66,8 +66,9 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
             processing_class=tokenizer,
             quantization_config=quantization,
         )
-    except (OSError, TypeError, RuntimeError) as error:  # RuntimeError: weights of other shapes
-        raise ValueError(f"model {model!r} cannot be loaded: {error}") from error
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # the last: other shapes
+        wanted = "give a Hub id, a checkpoint or the folder of a finished run"
+        raise ValueError(f"model {name or model} cannot be loaded: {wanted}. {error}") from error
     make_head_input_contiguous(trainer.model)
     if not of_model.use_peft:  # PEFT's generate bypasses accelerate's autocast, in a run as well
         trainer.model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
