@@ -205,7 +205,7 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
         raise
     except Exception as error:
         raise ValueError(
-            f"reward {spec!r}: {describe(error)}; its signature is {signature}."
+            f"reward {spec!r}: {describe(error)}; reward_kwargs gives parameters of {signature}."
         ) from error
     if not callable(reward):
         raise ValueError(f"reward {spec!r} makes {reward!r:.80}, which cannot be called.")

@@ -176,7 +176,7 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
         ("{mine}:of_a_kind", {}, ["has kind 'verifyer'; allowed: verifier, format"]),
         ("org/model", {"limit": 3}, ["is a reward model; it has no parameters (limit)"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
-        ("gsm8k_correctness", {"exakt": 2.0}, ["no parameter exakt", "exact: float = 2.0"]),
+        ("length", {}, ["argument: 'target'", "reward_kwargs gives parameters of (target: int, "]),
         ("gsm8k_correctness", {"exact": "2"}, ["exact is '2'; it must be a number"]),
         ("{mine}:short", {"limt": 3}, ["has no parameter limt", "limit=10"]),
         ("{mine}:short", {"completions": []}, ["has no parameter completions"]),  # TRL sets it
