@@ -6,10 +6,10 @@ import pytest
 
 READ = [  # the YAML, the command line, and the setting that is read of them
     ("learning_rate: 5e-6", [], "learning_rate", 5e-6),  # text to PyYAML
-    ("reward_weights: [1, 1e-1]", [], "reward_weights", [1.0, 0.1]),
     ("lr_scheduler_kwargs: {min_lr: 1e-6}", [], "lr_scheduler_kwargs", {"min_lr": 1e-6}),
     ("eval_strategy: no", [], "eval_strategy", "no"),  # false to YAML
     ({}, ["--dry_run"], "dry_run", True),
+    ({}, ["--bf16"], "bf16", True),  # true, false or unset
     ({"dry_run": True}, ["--dry_run", "false"], "dry_run", False),
     ("reward_funcs: xml_format", [], "reward_funcs", ["xml_format"]),
     ({"reward_funcs": ["a"]}, ["--reward-funcs", "b", "my.py:c"], "reward_funcs", ["b", "my.py:c"]),

@@ -193,7 +193,7 @@ def read_words(
             dest=name,
             action="append",
             nargs="*" if takes_list(hint) else "?",
-            const=True if hint is bool else None,
+            const=True if hint in (bool, bool | None) else None,
             default=argparse.SUPPRESS,
         )
     found, others = parser.parse_known_args(argv)
