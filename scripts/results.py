@@ -43,7 +43,7 @@ def main() -> None:
         else:
             entry = read_json(options["expect"], {})
             if "metrics" not in entry:
-                raise ValueError(f"{options['expect']} is no entry: give a file of results/.")
+                raise ValueError(f"{options['expect']} is not there, or no entry of results/.")
             changes = ledger.compare_run(options["run"], entry)
             status = 0
             for metric, (change, low, high) in changes.items():

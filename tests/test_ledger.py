@@ -145,4 +145,4 @@ def test_a_file_that_is_no_entry_is_refused(tmp_path, run_script):
     (tmp_path / "run.json").write_text('{"seed": 0}')
     for file in (tmp_path / "run.json", tmp_path / "none.json"):
         _, _, error = run_script(script, "compare", "--expect", file, "run")
-        assert f"{file} is no entry: give a file of results/." in error
+        assert f"{file} is not there, or no entry of results/." in error
