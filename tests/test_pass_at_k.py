@@ -78,7 +78,5 @@ def test_two_models_are_sampled_and_compared(tmp_path, run_script):
     _, printed, _ = run_script(script, *words, "--num_train_rows", 8)
     assert "  asked format pass@3 " in printed
     assert [len(row["sampled_completions"]) for row in read_rows(file)] == [3] * 4
-    monkeypatch.setattr(sys, "argv", [*sys.argv[:2], str(tmp_path), *sys.argv[5:]])
-    with pytest.raises(SystemExit):
-        script.main()
-    assert f"model {tmp_path} cannot be loaded: give a Hub id" in capsys.readouterr().err
+    _, _, error = run_script(script, "--model", tmp_path, *words[4:])
+    assert f"model {tmp_path} cannot be loaded: give a Hub id" in error

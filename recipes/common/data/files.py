@@ -148,7 +148,8 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
         lines.seek(0)
         separator = max(",;\t", key=header.count)
         rows = csv.DictReader(lines, delimiter=separator, strict=True, skipinitialspace=True)
-        names = [name for name in rows.fieldnames or () if name]
+        rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+        names = [name for name in rows.fieldnames if name]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the first line names {', '.join(doubles)} twice: keep one of each.")
         for row in rows:
@@ -168,13 +169,15 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
 
 
 def json_values(file: Path) -> Values:
-    """The lines of a JSON Lines file, the items of a list, or those of `{"data": [...]}`."""
+    """The lines of JSON Lines, the items of a list or of `{"data": [...]}`, or one object."""
     lines = list(lines_of(file))
     try:
         whole = parse_line("\n".join(line for _, line in lines))
     except ValueError:
         return lines  # one object a line
-    items = whole.get("data") if isinstance(whole, dict) else None
-    if not isinstance(items, list):
+    if not isinstance(whole, dict):
         return lines
+    items = whole.get("data")
+    if not isinstance(items, list):
+        return [(lines[0][0], whole)]  # it may stand on several lines
     return [(f"{file}, item {number}", item) for number, item in enumerate(items, start=1)]
