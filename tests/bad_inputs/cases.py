@@ -117,6 +117,7 @@ YAML = [
     ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     ("- a\n- b\n", "must hold a YAML mapping"),
     ("a: [", "cannot read run.yaml"),
+    ("a:\n\tb: 1\n", "cannot read run.yaml", "(that line: '\\tb: 1')"),
     ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
     ("reward_kwargs: &a {b: *a}\n", "cannot read run.yaml: it has the alias *a; write"),
     ("a: " + "[" * 2000, "cannot read run.yaml: it is nested deeper than 50 levels"),

@@ -68,7 +68,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
                 raise ValueError(f"it is nested deeper than {DEEPEST} levels")
         config = yaml.load(content, UniqueKeys)
     except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+        mark = getattr(error, "problem_mark", None)
+        lines = content.decode(errors="replace").split("\n")[mark.line :] if mark else []
+        shown = f" (that line: {lines[0]!r:.80})" if any(lines[:1]) else ""  # a tab is shown as \t
+        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}{shown}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a YAML mapping of names to values.")
     return config
