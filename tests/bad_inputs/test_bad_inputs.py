@@ -238,7 +238,7 @@ def test_models(given, words, refusal, model, tmp_path_factory):
 def test_an_adapter_as_a_model(refusal, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapter")
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
-    words = ("it is an adapter (LoRA) of org/base, not a model", "give the merged folder")
+    words = ("it is an adapter (LoRA) of org/base, not a model", "save model and tokenizer")
     assert_refused(refusal(settings={"model_name_or_path": str(folder)}), words)
 
 

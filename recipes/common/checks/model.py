@@ -48,7 +48,7 @@ def check_model(args: Arguments, rows: list[dict]) -> None:
         base = read_json(folder / ADAPTER, {}).get("base_model_name_or_path")
         raise ValueError(
             f"it is an adapter (LoRA) of {base}, not a model: merge it into that (merge_and_unload "
-            "and save_pretrained of PEFT), and give the merged folder."
+            "of PEFT), save model and tokenizer (save_pretrained), and give the merged folder."
         )
     remote, template = bool(training["trust_remote_code"]), training["chat_template_path"]
     config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
