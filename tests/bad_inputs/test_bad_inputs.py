@@ -170,6 +170,14 @@ def test_the_environment(given, words, refusal, monkeypatch):
     assert_refused([problem], words)
 
 
+def test_more_processes_than_gpus(refusal, monkeypatch):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    words = ("8 processes were started", "4 GPUs are visible: start one for each GPU")
+    assert_refused(refusal(settings={"use_cpu": False}), words)
+
+
 @table(
     [({"train": lines}, *words) for lines, *words in cases.TRAIN]
     + [({"test": lines}, *words) for lines, *words in cases.TEST]

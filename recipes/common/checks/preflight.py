@@ -119,16 +119,22 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
     What they raise joins the problems of `args`.
     """
     training, problems = args.training, args.problems
-    if asked_engine().startswith("ZeRO"):
-        if problems:
-            return None, None
-    elif world_size() > 1:
-        announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
     # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     training["use_cpu"] = bool(
         training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
     )
+    started, devices = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.accelerator.device_count()
+    if started > devices and not training["use_cpu"]:  # accelerate would put two on one
+        raise ValueError(
+            f"{started} processes were started on this machine, and {devices} GPUs are visible: "
+            "start one for each GPU, by accelerate launch --num_processes."
+        )
+    if asked_engine().startswith("ZeRO"):
+        if problems:
+            return None, None
+    elif world_size() > 1:
+        announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
     if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
         training["num_generations_eval"] = training["num_generations_eval"] or 1
     model = config = None
