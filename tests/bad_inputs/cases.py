@@ -63,6 +63,7 @@ SETTINGS = [
       "multi_objective_aggregation": "normalize_then_sum"}, "reward_gates do not go with"),
     # What a library says of its own settings
     ({"bf16": True, "fp16": True}, "At most one of fp16 and bf16 can be True"),
+    ({"report_to": "wandb"}, "report_to: UsageError: ", "wandb login"),
     ({"use_vllm": True}, "use_vllm: ModuleNotFoundError: No module named 'vllm'"),
     ({"load_in_4bit": True}, "what the settings need: ImportError", "bitsandbytes"),
     # What transformers would do in silence

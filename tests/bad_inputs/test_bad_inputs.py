@@ -55,6 +55,9 @@ def write(file: str, content: str | bytes | None) -> None:
 @pytest.fixture
 def refusal(tmp_path: Path, monkeypatch, model: Path) -> Callable[..., list[str]]:
     """The problems of a run that is sound but for what is changed."""
+    monkeypatch.setenv("NETRC", os.devnull)  # without a login at W&B
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import wandb
 from datasets import Dataset, IterableDataset
 from transformers import Trainer, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
@@ -35,7 +36,7 @@ from recipes.common.training.engine import asked_engine, check_engine, world_siz
 from recipes.common.training.tools import check_tools
 from recipes.common.training.vllm import notes_on_vllm
 from recipes.common.utils.problems import collect_errors
-from recipes.common.utils.screen import announce
+from recipes.common.utils.screen import announce, is_main
 from recipes.common.utils.secrets import hide_secrets, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
@@ -147,12 +148,24 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
     if config and model:
         with collect_errors(problems, "what the settings need"):
             build_parts(config, model)
+        with collect_errors(problems, "report_to"):
+            if "wandb" in config.report_to and is_main() and not args.recipe.dry_run:
+                log_in()
         with collect_errors(problems, "use_vllm"):
             args.notes += notes_on_vllm(config, model.dtype) if config.use_vllm else []
     with collect_errors(problems, "generation_kwargs"):
         if training["generation_kwargs"] and not training["use_vllm"]:
             check_generation(training["generation_kwargs"])
     return model, config
+
+
+def log_in() -> None:
+    """Ask for the key of W&B on a terminal; elsewhere raise UsageError if there is none."""
+    try:
+        if wandb.setup().settings.mode == "online":
+            wandb.login(verify=False)
+    finally:
+        wandb.teardown()  # W&B reads the environment once, and the run still changes it
 
 
 def build_parts(training: GRPOConfig, model: ModelConfig) -> None:
