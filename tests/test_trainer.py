@@ -65,6 +65,8 @@ def test_it_takes_its_arguments_as_trl_does_by_position_and_with_trls_own_config
 def test_its_parameters_are_those_of_trl_and_args_may_be_left_out(model, monkeypatch):
     ours, theirs = (inspect.signature(kind.__init__) for kind in (GRPOTrainer, trl.GRPOTrainer))
     assert list(ours.parameters) == list(theirs.parameters)
+    own = type("Own", (GRPOConfig,), {})  # a script's, with properties and fields of its own
+    assert type(GRPOConfig.of(object.__new__(own))) is own
     made = []
     monkeypatch.setattr(GRPOConfig, "__init__", lambda self, folder: made.append(folder))
     with pytest.raises(AttributeError):  # what such an empty configuration lacks

@@ -58,13 +58,14 @@ class GRPOConfig(trl.GRPOConfig):
 
     @classmethod
     def of(cls, args: trl.GRPOConfig) -> "GRPOConfig":
-        """Copy a configuration of TRL or ours: keep its values, and add our defaults."""
-        copied = object.__new__(cls)  # __init__ would derive values a second time
+        """Copy a configuration of TRL, ours or a subclass of ours; add our defaults to TRL's."""
+        kind = type(args) if isinstance(args, cls) else cls
+        copied = object.__new__(kind)  # __init__ would derive values a second time
         vars(copied).update(vars(args))
         return copied
 
     def __copy__(self) -> "GRPOConfig":
-        return type(self).of(self)
+        return self.of(self)
 
     def to_dict(self) -> dict:
         """The settings that W&B and TensorBoard get, without secrets."""
