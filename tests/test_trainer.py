@@ -55,10 +55,15 @@ def test_it_takes_its_arguments_as_trl_does_by_position_and_with_trls_own_config
     rows = Dataset.from_list([{"prompt": "Row:", "task": "math"}] * 2)
     args = trl.GRPOConfig(str(tmp_path), **TINY)
     whole = give("right", list(map(int, RIGHT)))
-    trainer = GRPOTrainer(str(model), [whole, whole], args, rows, None, None)
+
+    class Doubling(GRPOTrainer):  # as a script may extend TRL's
+        def _calculate_rewards(self, inputs, *arguments):
+            return 2 * super()._calculate_rewards(list(inputs), *arguments)
+
+    trainer = Doubling(str(model), [whole, whole], args, rows, None, None)
     trainer.train()
     logged = generations(trainer)[0]  # of two rewards of one name the second is numbered
-    assert (logged["rewards/right/mean"], logged["rewards/right_2/mean"]) == (0.625, 0.625)
+    assert (logged["rewards/right/mean"], logged["rewards/right_2/mean"]) == (1.25, 1.25)
     assert trainer.args.max_reward_error_rate == 0.05 and args.reward_weights is None
 
 

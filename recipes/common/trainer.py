@@ -2,8 +2,7 @@
 
 The loss is TRL's own. The order of calls: `_generate` writes the completions, `_calculate_rewards`
 scores them and gathers the rewards of all ranks, TRL turns the rewards into advantages, and
-`_generate_and_score_completions` adds the advantages of the steps. A `Batch` holds the rows of a
-generation and carries the scores from one method to the next.
+`_generate_and_score_completions` adds the advantages of the steps.
 Shapes in names: C completions of all ranks (P groups of G), c those of this rank, R rewards of
 completions, S step rewards, A all rewards, T tokens.
 """
@@ -48,16 +47,6 @@ class Scores:
     rewards_CR: torch.Tensor  # after voiding and gating; NaN: no reward
     teaches_C: torch.Tensor  # whether the group of the completion teaches anything
     steps: list[list[TokenStep]]  # of this rank, weighted; empty if the run has no step rewards
-
-
-class Batch(list):
-    """This rank's rows of a generation, one row for each completion; `score` adds the scores.
-
-    `_calculate_rewards` can return only the rewards to TRL. TRL passes this same list to
-    `_calculate_rewards`, so the list can carry the other results.
-    """
-
-    scores: Scores
 
 
 class GRPOTrainer(trl.GRPOTrainer):
@@ -179,6 +168,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
             share_prompts_of(self)
         self.reward_gates = openers_of(args.reward_gates)
+        self.scores: Scores  # of the latest generation; TRL takes only the rewards among them
         # run.py sets these: a timer for phases, whether `Watch` evaluates the validation rows, and
         # `Watch.observe`, which takes (rows, completions, advantages) and returns what to log.
         self.phase: Callable[[str], AbstractContextManager] = nullcontext
@@ -189,15 +179,14 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Do as TRL does, add the advantages of step rewards, and log what `observe` returns."""
-        batch = Batch(inputs)
         # Calls `_generate` and `_calculate_rewards`.
-        output = super()._generate_and_score_completions(batch)
-        scores = batch.scores
+        output = super()._generate_and_score_completions(inputs)
+        scores = self.scores
         # A completion that `mask_truncated_completions` masks moves nothing.
         advantages_c = output["advantages"] * output["completion_mask"].any(dim=1)
         if self.args.skips:  # in a group of equal totals rounding can leave 1e-4: make it 0
-            first = self.accelerator.process_index * len(batch)
-            advantages_c = advantages_c * scores.teaches_C[first : first + len(batch)]
+            first = self.accelerator.process_index * len(inputs)
+            advantages_c = advantages_c * scores.teaches_C[first : first + len(inputs)]
         output["advantages"] = advantages_c
         if self.steps.guards:
             mask_cT = output["completion_mask"]
@@ -207,7 +196,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             advantages_c = advantages_cT.sum(dim=1) / mask_cT.sum(dim=1).clamp(min=1)
             self._log_advantages(advantages_c)
         if self.observe and self.model.training:
-            figures = self.observe(batch, scores.completions, advantages_c.tolist())
+            figures = self.observe(inputs, scores.completions, advantages_c.tolist())
             for name, value in figures.items():
                 self._metrics["train"][name].append(value)
         return output
@@ -226,8 +215,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """The rewards of all ranks, (C, R), from which TRL computes the advantages."""
         with self.phase("scoring"):
-            inputs.scores = self.score(inputs, prompts, completions, completion_ids_list)
-        return inputs.scores.rewards_CR
+            self.scores = self.score(inputs, prompts, completions, completion_ids_list)
+        return self.scores.rewards_CR
 
     def score(
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
