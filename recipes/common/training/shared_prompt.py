@@ -64,11 +64,13 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
 def why_prompts_are_not_shared(args: GRPOConfig, model: PreTrainedModel) -> str | None:
     """Return the reason why this model cannot share prompts with these settings; None if it can.
 
-    Reads only configurations. Whether the outputs are equal is tested at the model's first calls.
+    Nothing is computed. Whether the outputs are equal is tested at the model's first calls.
     """
     config = model.config
     if args.gradient_checkpointing:
         return "gradient_checkpointing computes a layer again, without the cache of the prompt"
+    if any(part.p > 0 for part in model.modules() if isinstance(part, torch.nn.Dropout)):
+        return "dropout draws anew for each row: set disable_dropout: true and lora_dropout: 0.0"
     if getattr(config, "vision_config", None) is not None:
         return "the model sees images"
     if getattr(config.get_text_config(), "output_router_logits", False):
@@ -182,16 +184,12 @@ class _SharedPrompts:
         return reason is None
 
     def _run_comparison(self, compare: Callable[[], str | None]) -> str | None:
-        """Call `compare` without gradient and dropout; an exception becomes the reason returned."""
-        was_training = self.model.training
-        self.model.eval()
+        """Call `compare` without gradient; an exception becomes the reason returned."""
         try:
             with torch.no_grad():
                 return compare()
         except Exception as error:  # whatever a model does with a cache that it does not expect
             return f"a trial ends with {type(error).__name__}: {error}"
-        finally:
-            self.model.train(was_training)
 
     def _trial_batch(self) -> dict[str, torch.Tensor]:
         """Three rows of 28 tokens; in an update the last 4 are the completion.
