@@ -60,8 +60,7 @@ SAME = [  # besides the label files, which test_boxed_math reads
     # Of natural numbers, and wherever both sides have a real value.
     ("n!", "n(n-1)!"), (r"\binom{n}{k}", r"\frac{n!}{k!(n-k)!}"),
     (r"\binom{m}{n}", r"\binom{m}{m-n}"), ("(-1)^{n+2}", "(-1)^n"),
-    (r"n \bmod 2", r"\frac{1-(-1)^n}{2}"),
-    ("(a-b)^{6000}", "(b-a)^{6000}"),
+    (r"n \bmod 2", r"\frac{1-(-1)^n}{2}"), ("(a-b)^{6000}", "(b-a)^{6000}"),
     (r"\ln x^2", r"2\ln x"), (r"\sqrt{ab}", r"\sqrt a\sqrt b"), (r"\sqrt{x^2y^2}", "|xy|"),
     (r"\ln\frac{1+x}{1-x}", r"\ln(1+x)-\ln(1-x)"), (r"\sin(\arcsin x)", "x"),
     (r"\frac{\sqrt{-3}-b}{2}", r"\frac{i\sqrt3-b}{2}"), (r"\log x^2", r"2\log x"),
@@ -146,6 +145,7 @@ EQUAL = [  # besides the label files
     ("101_2", "(101)_2"), ("(101)_2", "101_{2}"), (r"\lg x", r"\log_{10} x"), ("7", r"\bar{x} = 7"),
     (r"\tan x", r"\operatorname{tg} x"), ("9", r"9\ \mathrm{cm^2}"), ("7", r"f_{\max} = 7"),
     (r"(1,2)", r"\begin{pmatrix} 1 \\[2pt] 2 \end{pmatrix}"), ("0.5", "P(X=2) = 0.5"),
+    (r"\alpha+\beta", "α+β"), ("(1,2)", "（1，2）"), ("x=2", "x＝2。"), (r"2\frac13", "2⅓"),
     (r"\frac{41}{333}", r"0.\dot{1}2\dot{3}"), (r"[1,2]\cup[3,4]", r"[1,2] \bigcup [3,4]"),
 ]  # fmt: skip
 DIFFERENT = [

@@ -12,13 +12,19 @@ class Unreadable(ValueError):
     """The text is not an expression that this parser understands."""
 
 
-_SIGNS = str.maketrans({
-    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi "
+    "omega Gamma Delta Theta Lambda Sigma Phi Psi Omega"
+).split()
+_SIGNS = str.maketrans(
+    "−–\uff0d\u2010\u2011⁄\u00a0\u2009\u202f（）［］，、；：＝＜＞％＋。∙⋅′",
+    "-----/   ()[],,;:=<>%+.**'",
+) | str.maketrans({
+    **{one: rf"\{name} " for name, one in zip(_GREEK, "αβγδεζηθκλμνξρστφχψωΓΔΘΛΣΦΨΩ", strict=True)},
+    "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
     "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
-    "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ",
-    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⁄": "/", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "⅔": r"\frac{2}{3}",
+    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
 })  # fmt: skip
 _RAISED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ", "+-0123456789n")
 _SPELLINGS = {
@@ -125,10 +131,7 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _FUNCTIONS = set("sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh ln exp log".split())
-_LETTERS = set(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta kappa lambda mu nu xi rho sigma tau "
-    "phi varphi chi psi omega Gamma Delta Theta Lambda Sigma Phi Psi Omega ell pi".split()
-)
+_LETTERS = {*_GREEK, "varepsilon", "varphi", "ell", "pi"}
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _OF_BRACKETS = {"|": "abs", r"\lfloor": "floor", r"\lceil": "ceil"}
 _NO_FACTOR = {*"+-*/)}]|^_!'", r"\}", r"\|", r"\bmod", r"\rfloor", r"\rceil", None}
