@@ -21,7 +21,13 @@ CASES = {  # what reads it: texts, and what is read
         ([{"role": "assistant", "content": None}, {"role": "assistant"}], ""),
         ([{"role": "tool", "content": "18"}, {"role": "user", "content": "1"}], ""),
     ],
-    answer_part: [("18<|im_end|>19<|im_end|>20", "18"), ("18</s>19", "18")],
+    after_thinking: [
+        ("<think>17</think>18", "18"), ("17</think>18", "18"),  # the template wrote <think>
+        ("<think>18", ""), ("<think>17</think>16</think>18", "18"), ("17</think>18<think>9", "18"),
+    ],
+    answer_part: [
+        ("18<|im_end|>19<|im_end|>20", "18"), ("18</s>19", "18"), ("<think>17</think>18", "18"),
+    ],
     without_programs: [
         ("```python\nprint(1)\n``` 18", " 18"), ("18 ```python\nprint(1)", "18 "),
         ("```output\n8", "```output\n8"), ("```json\n8", "```json\n8"), ("```\n8", "```\n8"),
@@ -59,21 +65,6 @@ CASES = {  # what reads it: texts, and what is read
 def test_a_text_is_read(read):
     for text, result in CASES[read]:
         assert read(text) == result, text
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("<think>17</think>18", "18"),
-        ("17</think>18", "18"),  # the template wrote <think>
-        ("<think>18", ""),  # left open
-        ("<think>17</think>16</think>18", "18"),  # the last one closes
-        ("<think>17</think>18<think>19", "18"),
-    ],
-)
-def test_thoughts_are_no_answer(text, rest):
-    assert after_thinking(text) == answer_part(text) == rest
-    assert answer_part(text, thoughts=True) == text
 
 
 @settings(deadline=None)

@@ -143,8 +143,7 @@ class Answer(NamedTuple):
     """An answer as read.
 
     kind: quantity, group (brackets kept), set, list, union, named (`x = 5`), equation, relation,
-        matrix, choice (its value, then its letter), text, opaque (mathematics that is not
-        understood) or bad (no answer at all).
+        matrix, choice (value, letter), text, opaque (mathematics not understood) or bad (none).
     source: the tidy text.
     tree, unit, places: of a quantity; `places` (decimal places) only of one decimal number.
     label: the brackets of a group, the name of a named value, the signs of a relation. A list or

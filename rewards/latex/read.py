@@ -47,15 +47,13 @@ _MATRIX = re.compile(
 )
 # A choice with its value: `(C) 14`, `C. 14`, and `\text{C} 14` written so.
 _CHOICE = re.compile(
-    r"(?:\(([A-F])\)(?!\s*[-(])|([A-F])(?:\.(?!\d)|:|\)(?=\s?\.\s))(?!\s*\.?\s*-))"
-    r"\s*(?:\.(?!\d))?\s*(?:[:,]\s*)?(?![A-F]\s*(?:[=:.]|$))([^\s.:,)+*/^_=<>|!].*|\.\d.*)",
-    re.DOTALL,
+    r"(?s)(?:\(([A-F])\)(?!\s*[-(])|([A-F])(?:\.(?!\d)|:|\)(?=\s?\.\s))(?!\s*\.?\s*-))"
+    r"\s*(?:\.(?!\d))?\s*(?:[:,]\s*)?(?![A-F]\s*(?:[=:.]|$))([^\s.:,)+*/^_=<>|!].*|\.\d.*)"
 )
 # Behind a choice: words that take it back, or another choice.
 _NOT_ALONE = re.compile(
-    r"(?:[\s,;/&\\{]|text(?![a-z]))*(?:or|and|not|nor|is|isn['’]t|wrong)\b"
-    r"|.*(?<![A-Za-z])(?:\([A-F]\)|(?<!\()[A-F][.:)]|(?:\b(?:or|and)\b|[,;/&])[^\w]*[A-F]\b)",
-    re.DOTALL,
+    r"(?s)(?:[\s,;/&\\{]|text(?![a-z]))*(?:or|and|not|nor|is|isn['’]t|wrong)\b"
+    r"|.*(?<![A-Za-z])(?:\([A-F]\)|(?<!\()[A-F][.:)]|(?:\b(?:or|and)\b|[,;/&])[^\w]*[A-F]\b)"
 )
 _WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
 
@@ -72,9 +70,8 @@ def read_answer(text: str) -> Answer:
     )
     choice = _CHOICE.fullmatch(re.sub(r"^\\text\{([^{}]*)\}", r"\1. ", text))
     if choice and not _NOT_ALONE.match(choice[3]):
-        letter = choice[1] or choice[2]
         value = _read_tidy(choice[3].rstrip(" ."), 1)
-        return Answer("choice", text, (value, read_quantity(letter)))
+        return Answer("choice", text, (value, read_quantity(choice[1] or choice[2])))
     return _read_tidy(text, 0)
 
 
