@@ -47,7 +47,6 @@ WORDS = ["The answer is ", "not ", "or ", "wait", "Q:", "```python\n", "```", "~
 PIECES = [*TAGS, *LATEX.split(), *NUMBERS.split(), *WORDS]
 PIECES += ["\n", "\t", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
-EXAMPLES = {"code_tests": 15}  # what runs programs is asked less
 
 
 @st.composite
@@ -89,21 +88,27 @@ def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> 
     return score(reward, rows, texts)
 
 
-@pytest.mark.parametrize("name", SCORING)
-def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
-    reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
-    may_abstain = reward.kind not in ("verifier", "format")
+# What runs programs is asked less. The others share the texts: to draw them takes most of the time.
+@pytest.mark.parametrize(
+    ("names", "examples"),
+    [([name for name in SCORING if name != "code_tests"], 60), (["code_tests"], 15)],
+    ids=["no programs", "programs"],
+)
+def test_any_text_is_scored_alike_in_any_form_order_and_thread(names, examples):
+    rewards, chat = [loaded(name) for name in names], [{"role": "user", "content": "9 + 9 ="}]
 
-    @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 40))
+    @settings(deadline=None, derandomize=True, max_examples=examples)
     @given(st.lists(ANY_TEXT, min_size=1, max_size=4), st.sampled_from(GOLDS))
     def holds(texts, gold):
-        scores, failures = scores_of(reward, texts, chat, gold)
-        assert len(scores) == len(texts)
-        assert all(may_abstain if amount is None else math.isfinite(amount) for amount in scores)
-        assert not any(failures)
-        assert scores_of(reward, texts, "9 + 9 =", gold)[0] == scores
-        assert scores_of(reward, texts[::-1], chat, gold)[0] == scores[::-1]
-        assert pool.submit(scores_of, reward, texts, chat, gold).result()[0] == scores
+        for reward in rewards:
+            scores, failures = scores_of(reward, texts, chat, gold)
+            may_abstain = reward.kind not in ("verifier", "format")
+            assert len(scores) == len(texts)
+            assert all(may_abstain if one is None else math.isfinite(one) for one in scores)
+            assert not any(failures)
+            assert scores_of(reward, texts, "9 + 9 =", gold)[0] == scores
+            assert scores_of(reward, texts[::-1], chat, gold)[0] == scores[::-1]
+            assert pool.submit(scores_of, reward, texts, chat, gold).result()[0] == scores
 
     with ThreadPoolExecutor(1) as pool:
         holds()
@@ -136,7 +141,7 @@ READERS = [
 def test_the_steps_of_a_reader_grow_with_the_text_alone(name, options):
     reward = load_reward(name, **options).call
     for part, wrapper in itertools.product(REPEATED, WRAPPERS):
-        text = wrapper.format(part * (40_000 // len(part)))
+        text = wrapper.format(part * (20_000 // len(part)))
         arguments = {"prompts": ["p"], "completions": [text], "answer": ["18"]}
         steps = calls_of(lambda row=arguments: reward(**row))
         assert steps <= 10 * len(text), (part, wrapper)

@@ -1,9 +1,9 @@
 """Completions that nobody asked for: long, empty, nested, or of letters that look alike.
 
-Of up to 40 000 characters: more than Python reads as digits, or descends.
+Of up to 12 000 characters: more than Python reads as digits, or descends.
 """
 
-N = 40_000
+N = 12_000
 HOSTILE = {
     "empty": "",
     "null": "\x00",
