@@ -36,8 +36,10 @@ quickstart: install ## prepare the model, train, and print the table; ARGS=--fre
 			recipes/arithmetic/train.py --config $(QUICKSTART) $$more $(ARGS); \
 	fi
 
-# Two files at a time, in the order of tests/conftest.py: what they share is made once a file.
-PYTEST := $(BIN)/python -m pytest -rs --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Tests wait now and then, so two cores take three files at a time; that needs 12 GB. In the order of
+# tests/conftest.py: what the tests of a file share is made once.
+WORKERS := $(or $(shell awk '/^MemAvailable/ {print 2 + ($$2 > 12e6)}' /proc/meminfo),2)
+PYTEST := $(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: install-tests ## the whole suite
 	$(PYTEST)
