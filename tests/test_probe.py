@@ -21,6 +21,7 @@ def reward(kind="verifier", full=None, name="right") -> Reward:
 
 
 RIGHT = reward(full=1.0)
+ONLY_FORM = "only the form of an answer can be learnt: no "
 
 
 def table(*groups, **columns) -> pd.DataFrame:
@@ -63,19 +64,23 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
 
 
 @pytest.mark.parametrize(
-    ("groups", "columns", "start"),
+    ("groups", "columns", "kind", "start", "advice"),
     [
-        ([[0.0, 1.0], [0.0, 0.0]] * 2, {}, "enough to learn from: 1 useful groups are"),
-        ([[0.0, 1.0], *[[0.0, 0.0]] * 7], {}, "too little to learn from: 0.25 useful groups"),
+        ([[0.0, 1.0], [0.0, 0.0]] * 2, {}, "verifier", "enough to learn from: 1 useful groups", ""),
+        ([[0.0, 1.0], *[[0.0, 0.0]] * 7], {}, "verifier", "too little to learn from: 0.25 useful",
+         "begin with scripts/warm_start.py"),
         # useful by another reward
-        ([[0.0, 0.0]] * 4, {"useful": True}, "only the form of an answer can be learnt: no"),
+        ([[0.0, 0.0]] * 4, {"useful": True}, "verifier", ONLY_FORM + "correctness reward tells",
+         "begin with scripts/warm_start.py"),
+        ([[0.0, 1.0]] * 4, {}, "format", ONLY_FORM + "reward of math reads the answer", "Add one"),
+        ([[0.0, 1.0]] * 4, {}, "shaping", "enough to learn from", ""),  # a count, say
     ],
-)
-def test_a_verdict_has_its_reason_and_says_what_to_change(groups, columns, start):
-    figures = figures_of(table(*groups, **columns), [RIGHT])
+)  # fmt: skip
+def test_a_verdict_has_its_reason_and_says_what_to_change(groups, columns, kind, start, advice):
+    figures = figures_of(table(*groups, **columns), [reward(kind)])
     is_enough, sentence = probe.verdict(figures, groups_a_step=2)
     assert is_enough is start.startswith("enough") and sentence.startswith(start)
-    assert ("begin with scripts/warm_start.py" in sentence) is not is_enough
+    assert advice in sentence
 
 
 def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model, tmp_path):

@@ -251,7 +251,12 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
         problem = f"too little to learn from: {words}, at least {USEFUL_A_STEP:g} are needed"
         return False, f"{problem}. {ADVICE}"
     sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
-    answers = figures[figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(sampled)]
+    of_sampled = figures[figures["kind"].notna() & figures["task"].isin(sampled)]
+    kinds = of_sampled.groupby("task")["kind"].agg(set)
+    if unread := ", ".join(kinds.index[kinds.map({"format", "control"}.issuperset)]):
+        problem = f"no reward of {unread} reads the answer"
+        return False, f"only the form of an answer can be learnt: {problem}. Add one that does."
+    answers = of_sampled[of_sampled["kind"].isin(["verifier", "step"])]
     most_useful = answers.groupby("task")["useful"].max()  # of the task's correctness rewards
     if alike := ", ".join(most_useful.index[most_useful == 0]):
         problem = f"no correctness reward tells completions of {alike} apart"
