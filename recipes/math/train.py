@@ -66,8 +66,8 @@ def check_gold(gold: str, boxed: bool) -> str | None:
         return f"{gold[:80]!r} cannot be compared with an answer: {problem}"
     if not boxed and number_of(gold) is None:
         return (
-            f"{gold[:80]!r} is not a number; ask for it in a box (reference: '\\boxed{{answer}}') "
-            "and use boxed_math"
+            f"{gold[:80]!r} is not a number; ask for it in a box "
+            "(reference: '\\boxed{{answer}}') and use boxed_math"
         )
     return None
 
