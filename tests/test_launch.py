@@ -85,7 +85,7 @@ def trained(model, tmp_path_factory):
         if key not in folders:
             folder = base / str(len(folders))
             words = words_for(CONFIGS / f"{launch}.yaml", kind, model, folder, **settings)
-            printed = run(words, env=ON_CPU, timeout_s=600)
+            printed = run(words, env=ON_CPU, timeout_s=1200)
             (folder / PRINTED).write_text(printed)
             folders[key] = folder
         return folders[key]

@@ -59,7 +59,7 @@ def command(
     return [*LAUNCH, f"--config_file={launch}", *launcher, *words]
 
 
-def run(words: list[str], env=None, expect: int = 0, timeout_s: float = 300, warm=True) -> str:
+def run(words: list[str], env=None, expect: int = 0, timeout_s: float = 600, warm=True) -> str:
     """Run to the end and return what was printed; it ends well, or badly with `expect` 1."""
     words = warmed(words) if warm else words
     options = {"cwd": ROOT, "env": environment(env), "timeout": timeout_s}
@@ -116,7 +116,7 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
         signal.signal(signal.SIGINT, ours)
 
 
-def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s=180) -> None:
+def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s=600) -> None:
     """Return once `text` was printed; fail where it takes too long, or its process has ended."""
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():
