@@ -196,7 +196,7 @@ FILES = [
     (("a.jsonl", ALL, {"dataset_path": None}), "dataset_path (a file or a folder) or dataset_name"),
     (("a.jsonl", ALL + '{"question": "The capital of France?", "answer": "Paris"}\n',
       {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}),
-     "line 41: 'Paris' is not a number; ask for it in a box", "(reference: '\\boxed{{answer}}') and use boxed_math"),
+     "line 41: 'Paris' is not a number; ask for it in a box (reference: '\\boxed{{answer}}') and"),
     (("a.jsonl", '{"question": "Why?", "answer": '
       '"The sum of two odd numbers can never be an odd number again"}', {}),
      "cannot be compared with an answer"),
