@@ -48,13 +48,13 @@ _NUMBER = re.compile(
     rf"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<!{_LETTER})(?<![).])-"
     r"|(?:\A|(?<=is )|(?<=: )|(?<== ))(?:[Mm]inus|[Nn]egative)\s)?"
     # It does not start inside a word, an index, a power or 5:30, or after the comma of "17,18".
-    rf"(?<!{_LETTER})(?<![\^_\\{{])(?<![0-9][.,:])"
+    rf"(?<!{_LETTER})(?<![\^\\{{])(?<![0-9][.,:])"
     # A fraction, a mixed number, a decimal or a quotient.
     r"(?P<digits>(?:[0-9]{1,9}\s?)?\\frac\s?(?:\{[^{}]{1,20}\}|[0-9]){2}"
     r"|[0-9]{1,9}\s[0-9]{1,4}/[0-9]{1,4}"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?|(?<!\.)\.[0-9]+)"
     # No digit of any script follows.
-    r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9])"
+    r"(?!\d|[,.][0-9]|:(?!00)[0-9])"
     # A suffix may follow ("5th", "5:00 pm", "5 million", "5cm^2"), but not a factor ("5 pi").
     r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[AaPp]\.?[Mm]\b)?"
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9万萬亿億만억])"

@@ -22,7 +22,7 @@ import sysconfig
 import threading
 import traceback
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -247,11 +247,7 @@ class Answer:
         self.metrics.append((str(name), float(value)))
 
 
-async def ask(
-    reward: Reward,
-    arguments: dict[str, Any],
-    call: Callable[..., Any | Awaitable] | None = None,
-) -> Answer:
+async def ask(reward: Reward, arguments: dict[str, Any], call: Callable | None = None) -> Answer:
     """Call a reward with copies of TRL's arguments; return its checked scores and what it logged.
 
     `call` (default: the reward) is called instead, such as the reward with a time limit. A reward

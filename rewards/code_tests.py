@@ -81,11 +81,7 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
 
 
 def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the program's functions that the tests of a row call.
-
-    Raises:
-        ValueError: the tests or the setup are not valid Python.
-    """
+    """The functions that a row's tests call; ValueError if tests or setup are not valid Python."""
     try:
         return names_of(tests, row.get("setup") or "", row.get("entry_point") or None).program
     except (SyntaxError, ValueError, TypeError, RecursionError) as error:
@@ -93,11 +89,7 @@ def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: float) -> Job:
-    """Make the sandbox job: the row's preamble, then the code, and the tests to run.
-
-    Raises:
-        ValueError: `parse_cases` refuses the tests.
-    """
+    """The sandbox job of preamble, code and tests; ValueError if `parse_cases` refuses these."""
     preamble, cases = row.get("preamble"), parse_cases(tests)
     program = join_sources([preamble, code]) if preamble else code
     if cases is not None:
@@ -109,11 +101,9 @@ def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: floa
 class CodeTests:
     """Verifier: `correct` times the share of a row's tests that the program passes in the sandbox.
 
-    The program is the last complete Python block that defines the names which the tests call,
-    together with blocks that define what this block lacks. If there is none: the last complete
-    Python block, else the last block, else (with `whole_text`) the completion itself. A completion
-    without a program passes no test. Any failure that the program causes counts as wrong. The score
-    is None if the row has no usable tests or the sandbox fails.
+    The program is what `extract_program` reads, with `whole_text`, for the names that the tests
+    call. A completion without a program passes no test. Any failure that the program causes counts
+    as wrong. The score is None if the row has no usable tests or the sandbox fails.
 
     Args:
         all_or_nothing: score `wrong` unless every test passes. By shares, `return True` would earn
@@ -145,8 +135,7 @@ class CodeTests:
         check_penalty(self.__name__, wrong)
         if not timeout_s > 0.0:
             raise ValueError(f"timeout_s is {timeout_s}; it must be more than 0 seconds")
-        self.correct = self.full = correct
-        self.wrong = wrong
+        self.full, self.wrong = correct, wrong
         self.all_or_nothing, self.timeout_s, self.whole_text = all_or_nothing, timeout_s, whole_text
         self.isolation, self.packages = isolation, tuple(packages)
 
@@ -227,7 +216,7 @@ class CodeTests:
         if share is None:
             return None
         is_paid = share == 1.0 or (share > 0.0 and not self.all_or_nothing)
-        return self.correct * share if is_paid else self.wrong
+        return self.full * share if is_paid else self.wrong
 
 
 def _metrics(results: list[Result]) -> dict[str, float]:

@@ -113,8 +113,6 @@ class AsyncReward(Reward):
 def reward_of(reward: Any) -> Reward:
     """Make a `Reward` of a callable or a reward model (module or name); a `Reward` is returned.
 
-    Only this function reads the attributes that a callable declares.
-
     Example: `reward_of(Gsm8kCorrectness(exact=2.0)).columns == ("answer",)`
     """
     if isinstance(reward, Reward):

@@ -132,11 +132,10 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
         return reward_of(spec.rstrip("/"))  # TRL names the reward by the text after the last slash
     reward = reward_of(with_parameters(find_object(spec), kwargs, spec))
     title, signature = f"reward {spec!r}{place_of(reward.call)}", inspect.signature(reward)
-    if reward.full is not None and not (
-        isinstance(reward.full, int | float) and math.isfinite(reward.full)
-    ):
+    full, rate = reward.full, reward.max_error_rate
+    if full is not None and not (isinstance(full, int | float) and math.isfinite(full)):
         raise ValueError(
-            f"{title} has full {reward.full!r}; allowed: a number, the score of a right answer."
+            f"{title} has full {full!r}; allowed: a number, the score of a right answer."
         )
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     takes_any_column = inspect.Parameter.VAR_KEYWORD in kinds  # TRL passes every column
@@ -149,7 +148,6 @@ def load_reward(spec: str, **kwargs: Any) -> Reward:
         )
     if reward.kind not in (*KINDS, UNDECLARED):
         raise ValueError(f"{title} has kind {reward.kind!r}; allowed: {', '.join(KINDS)}.")
-    rate = reward.max_error_rate
     if not (isinstance(rate, int | float) and 0 <= rate <= 1):
         raise ValueError(f"{title} has max_error_rate {rate!r}; allowed: a share of 0 to 1.")
     if reward.kind == "step" and reward.is_async:

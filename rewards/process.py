@@ -210,11 +210,7 @@ class EquationSteps:
         return [self.steps(*row) for row in zip(questions, texts, strict=True)]
 
     def steps(self, question: str, text: str) -> Steps:
-        """Return the steps (end, reward) of one completion, in the order of the text.
-
-        A number of the question may be used as often as it stands there, times `uses`; the result
-        of an equation that earns, once. A right equation that does not earn is no step.
-        """
+        """Return the steps (end, reward) of one completion, in the order of the text."""
         place = find_tag(text, "reasoning")
         part = (place.inside, place.inside_end) if place else (0, len(text))
         steps, unused = [], numbers_in(question)

@@ -71,10 +71,7 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
     """Return 1.0 if the task's own verifier gives the answer its full score, else 0.0.
 
     `entry` is JSON text: `{"dataset": name, "parameters": {...}, "question": ..., "answer": ...,
-    "metadata": {...}}`.
-
-    Raises:
-        ValueError: the verifier may run an answer as code, or it accepts a wrong answer.
+    "metadata": {...}}`. ValueError if the verifier may run answers as code or accepts a wrong one.
     """
     row, verifier = _checked_row(entry)
     if answer is None or (answer != row["answer"] and NO_ANSWER.search(answer)):

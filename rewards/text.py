@@ -223,7 +223,7 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE_END = re.compile(
-    r"[.,](?!\d)|[;:!?…\n—–()]|\b(?:but|because|since|for|so|and)\b", re.IGNORECASE
+    r"[.,](?!\d)|[;:!?…\n—–()]|\b(?:but|because|since|for|so|and)\b|\Z", re.IGNORECASE
 )
 _PIECE = re.compile(r"</?[a-z]+>|\\[a-z]+|(\d[\d.,/]*\d|\d)|([a-z]+(?:['’][a-z]+)*)", re.IGNORECASE)
 _ANSWER = {"answer", "result", "solution", "that", "this", "it", "which"}
@@ -295,14 +295,11 @@ def end_of_denial(text: str, value: Fraction | None = None) -> int | None:
     """
     end_of_last = None
     start = 0  # of the clause
-    text = text[:_MAX_BEHIND]
-    for mark in [*_CLAUSE_END.finditer(text), None]:
-        end = mark.start() if mark else len(text)
-        is_question = mark is not None and mark[0] == "?"
-        is_right = _verdict(text[start:end], value)
-        if is_right is not None and not is_question:
-            end_of_last = None if is_right else end
-        start = mark.end() if mark else end
+    for mark in _CLAUSE_END.finditer(text[:_MAX_BEHIND]):
+        is_right = _verdict(text[start : mark.start()], value)
+        if is_right is not None and mark[0] != "?":
+            end_of_last = None if is_right else mark.start()
+        start = mark.end()
     return end_of_last
 
 

@@ -35,14 +35,13 @@ def refusals() -> Iterator[None]:
         raise SystemExit(2) from problem
 
 
-def at_least(least: float) -> Callable[[str], float]:
-    """Argument type: a number of the same type as `least`, and at least that large."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Argument type: a whole number that is at least `least`."""
 
-    def number(text: str) -> float:
-        """The number that a word of the command line stands for."""
-        value = type(least)(text)
-        if not value >= least:
-            raise argparse.ArgumentTypeError(f"{text} is too small; at least {least:g}")
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is too small; at least {least}")
         return value
 
     return number

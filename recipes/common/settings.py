@@ -79,10 +79,10 @@ class Arguments:
     training: dict[str, Any]
     model: dict[str, Any]
     problems: list[str]
-    config_path: str | None = None
-    words: list[str] = field(default_factory=list)  # the words of the command line
-    notes: list[str] = field(default_factory=list)
-    is_read: bool = True  # False if the YAML could not be read: then its values are unknown
+    config_path: str | None
+    words: list[str]  # the words of the command line
+    notes: list[str]
+    is_read: bool  # False if the YAML could not be read: then its values are unknown
 
     @property
     def validates(self) -> bool:

@@ -194,7 +194,9 @@ class GRPOTrainer(trl.GRPOTrainer):
             advantages_cT = (advantages_c.unsqueeze(1) + steps_cT) * mask_cT
             output["advantages"] = advantages_cT
             advantages_c = advantages_cT.sum(dim=1) / mask_cT.sum(dim=1).clamp(min=1)
-            self._log_advantages(advantages_c)
+            # In place of the advantages that TRL has just logged, those of all ranks with steps.
+            logged, means_C = self._logs["advantages"], gather(advantages_c).tolist()
+            _refill(logged, [*list(logged)[: -len(means_C)], *means_C])
         if self.observe and self.model.training:
             figures = self.observe(inputs, scores.completions, advantages_c.tolist())
             for name, value in figures.items():
@@ -313,11 +315,6 @@ class GRPOTrainer(trl.GRPOTrainer):
             by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, *how)
             self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
         return differ_P
-
-    def _log_advantages(self, means_c: torch.Tensor) -> None:
-        """Replace the advantages that TRL has just logged by `means_c`, gathered from all ranks."""
-        logged, means_C = self._logs["advantages"], gather(means_c).tolist()
-        _refill(logged, [*list(logged)[: -len(means_C)], *means_C])
 
     def _log_turns(self, completions: list) -> None:
         """Log the share of each kind of turn, such as `turns/failed_call`, if the run has tools."""

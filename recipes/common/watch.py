@@ -86,8 +86,7 @@ class Watch(TrainerCallback):
 
     Validation rows are evaluated before training, and whenever the trainer evaluates; with
     `eval_strategy: no`, every `eval_steps` steps. The caller calls `after` when training is over,
-    and `observe` for each generation. `samples` is how many completions of each held-out row are
-    drawn besides the greedy one. The metric is applied every `metric_steps` steps (0: never).
+    and `observe` for each generation.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ _MEASURES = (
     {"$": 1, "cent": Fraction(1, 100)},
 )
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
-_NAMES = {*_UNITS, *_SPELLINGS, *_SIZES} - {""}
+_NAMES = {*_UNITS, *_SPELLINGS, *_SIZES}
 SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 # Words and letters right after a number that change its value, also if they are not read: "18
 # lakh" is not 18. Ordinals are here in the plural ("18 fourths"): "18 fourth graders" are 18.
@@ -181,10 +181,7 @@ def number_of(text: str) -> Fraction | None:
 
 
 def read_quantity(text: str, in_prose: bool = False) -> Answer:
-    """Read an expression and its unit from a text out of `tidy`; may raise `Unreadable`.
-
-    `in_prose` says that the text has no LaTeX, where `5 m` is a length and not 5 times m.
-    """
+    """Read an expression and its unit (`_split_unit`) from `tidy` text; may raise `Unreadable`."""
     source, unit, scale = _split_unit(without_separators(text), in_prose)
     if re.search(r"(?<![A-Za-z\\{_])[A-Za-z]{4}", source):  # not a product of letters
         raise Unreadable("words among the mathematics")

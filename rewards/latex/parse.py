@@ -124,7 +124,7 @@ def _without_delimiters(text: str) -> str:
 
 
 _TOKEN = re.compile(
-    r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)"  # a number
+    r"\s*(\d+(?:\.\d+)?|\.\d+"  # a number
     r"|(?:[A-Za-z]|\\(?!log|ln)[A-Za-z]+)_(?:\d+|[A-Za-z]|\{[A-Za-z\d]+\})"  # an index
     r"|\\[A-Za-z]+|\\[|{}]"  # a command
     r"|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
@@ -139,10 +139,7 @@ _PRODUCTS = {"*": "*", "/": "/", r"\bmod": "mod"}
 
 
 def parse(text: str) -> Tree:
-    r"""The tree of one expression, as tuples; `text` comes from `tidy`.
-
-    Raises:
-        Unreadable: the text is not an expression, or not one that this parser understands.
+    r"""The tree of one expression, as tuples; `text` comes from `tidy`. May raise `Unreadable`.
 
     Example: `parse("2x") == ("*", ("number", Fraction(2)), ("letter", "x"))`
     """

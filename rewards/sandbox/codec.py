@@ -142,11 +142,8 @@ class Table:
         call the program many thousand times, and each message stays short; an argument of all these
         calls is sent once.
         """
-        numbers = [
-            number
-            for number in self._sent - self._kept
-            if sys.getrefcount(self._objects[number]) <= HELD_ONCE
-        ]
+        own = self._sent - self._kept
+        numbers = [one for one in own if sys.getrefcount(self._objects[one]) <= HELD_ONCE]
         self.forget(numbers)
         return numbers
 

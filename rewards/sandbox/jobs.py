@@ -20,7 +20,7 @@ from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.names import compiled, names_of
 from rewards.sandbox.slot import Ran, Slot, Times, memory_file
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # of processor time, for a program and all its tests or cases together
 LONGEST_S = 86_400.0
 WALL = 2.0  # the limit on wall time is this many times the limit on processor time
 LEAST_S = 0.05  # given to each case at least, since a program needs it to start
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     """The outcome of a program. `status` is pass, fail or infra (the sandbox failed: no grade).
 
     `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the
-    program printed, at most 1 MiB; `seconds` is wall time.
+    program printed, at most 64 KiB; `seconds` is wall time.
     """
 
     status: str
@@ -44,10 +44,7 @@ class Outcome(NamedTuple):
 
 
 class Asserts(NamedTuple):
-    """`tests` are Python texts, run in order after `setup`, in a process without the program.
-
-    `timeout_s` limits the processor time of program and tests together; wall time may be twice it.
-    """
+    """`tests` are Python texts, run in order after `setup`, in a process without the program."""
 
     program: str
     tests: Sequence[str]
@@ -57,10 +54,7 @@ class Asserts(NamedTuple):
 
 
 class Stdio(NamedTuple):
-    """`cases` are pairs (stdin, expected stdout), each run in a new process.
-
-    `timeout_s` limits the processor time of all cases together; wall time may be twice it.
-    """
+    """`cases` are pairs (stdin, expected stdout), each run in a new process."""
 
     program: str
     cases: Sequence[tuple[str, str]]

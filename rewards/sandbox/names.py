@@ -1,8 +1,8 @@
 """Read tests without running them: which functions the program must define, and which modules the
 tests use without an import.
 
-    names_of(["assert area(2) == math.pi * 4"])     # Names(program=('area',), modules=('math',))
-    names_of(["assert sum(10, 15) == 6"])           # Names(program=('sum',), modules=())
+    names_of(["assert area(2) == math.pi * 4"], "", None)   # program ('area',), modules ('math',)
+    names_of(["assert sum(10, 15) == 6"], "", None)         # program ('sum',), modules ()
 
 Promises: tests are compiled here, once for all programs of a task, and never run. Their asserts are
 kept even under `python -O`.
@@ -31,9 +31,7 @@ class Names(NamedTuple):
     errors: tuple[str, ...] = ()
 
 
-def names_of(
-    tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None
-) -> Names:
+def names_of(tests: Sequence[str], setup: str, entry_point: str | Sequence[str] | None) -> Names:
     """The names that the program must define, and modules to import; may raise as `_uses`."""
     named = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
     return _names_of(tuple(tests), setup, named)

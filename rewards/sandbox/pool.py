@@ -26,16 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rewards.sandbox.jobs import (
-    TIMEOUT_S,
-    Asserts,
-    Job,
-    Outcome,
-    Stdio,
-    failure_of_ours,
-    run_job,
-    tests_of,
-)
+from rewards.sandbox.jobs import Asserts, Job, Outcome, Stdio, failure_of_ours, run_job, tests_of
 from rewards.sandbox.self_test import failed_probes
 from rewards.sandbox.slot import Slot, ZygoteDied
 
@@ -105,11 +96,9 @@ class Sandbox:
         """Run one program against tests, with the options of `Asserts`."""
         return self.run_batch([Asserts(program, tests, **options)])[0]
 
-    def run_stdio(
-        self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S
-    ) -> Outcome:
-        """Run one program, started anew for each pair (stdin, expected stdout)."""
-        return self.run_batch([Stdio(program, cases, timeout_s)])[0]
+    def run_stdio(self, program: str, cases: Sequence[tuple[str, str]], **options: Any) -> Outcome:
+        """Run one program anew for each pair (stdin, expected stdout), with options of `Stdio`."""
+        return self.run_batch([Stdio(program, cases, **options)])[0]
 
     def _run(self, job: Job) -> Outcome:
         """Run a job in a free slot. If its zygote fails, try once more, then return `infra`."""

@@ -82,7 +82,7 @@ if sys.version_info >= (3, 13):
 OWN = 0x7FABCDEF  # placeholder beyond any process id: `install` writes the own id there
 PR_SET_SECCOMP, FILTER = 22, 2
 
-Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
+Instruction = tuple[int, int, int, int]  # code, how many to skip if true, and if false, operand
 
 
 class Filter(NamedTuple):
@@ -103,21 +103,17 @@ def machine() -> str:
 
 
 def program() -> list[Instruction]:
-    """The instructions of the filter: (code, jump if true, jump if false, operand).
-
-    A jump is the number of instructions to skip. `OWN` stands for the process's id.
-    """
+    """The instructions of the filter; `OWN` in them stands for the process's id."""
     on = machine()
     # A call under another architecture kills the process, one of the x32 table is refused.
-    head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
-    head.append((LOAD, 0, 0, NUMBER))
+    lines = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
+    lines.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
-        head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
+        lines += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
     answers = {name: [(RET, 0, 0, ALLOW)] for name in ALWAYS}
     answers |= {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
     for name, conditions in _conditions().items():
         answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
-    lines = head
     for name, answer in answers.items():  # behind a test for its number, skipped by other calls
         number = CALLS[name][on]
         if number is not None:  # else this machine does not have the call

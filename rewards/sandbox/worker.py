@@ -58,7 +58,10 @@ def _run_main(source: bytes) -> int:
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
     except SystemExit as stop:
-        return _exit_code(stop.code)
+        if stop.code is None or isinstance(stop.code, int):  # also a bool, which is an int
+            return (stop.code or 0) & 0xFF
+        print(stop.code, file=sys.stderr)  # as Python does
+        return 1
     except BaseException as error:
         trace = error.__traceback__ and error.__traceback__.tb_next  # without our frame
         traceback.print_exception(type(error), error, trace)
@@ -111,14 +114,6 @@ def _fstat(number: int) -> os.stat_result:
     size = os.lseek(number, 0, os.SEEK_END)
     os.lseek(number, here, os.SEEK_SET)
     return os.stat_result((stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0))
-
-
-def _exit_code(code: Any) -> int:
-    """The exit code of `sys.exit(code)`; a code that is no number is printed, as Python does."""
-    if code is None or isinstance(code, int):  # also a bool, which is an int
-        return (code or 0) & 0xFF
-    print(code, file=sys.stderr)
-    return 1
 
 
 def _flush() -> None:

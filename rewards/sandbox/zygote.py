@@ -46,7 +46,6 @@ FIRST_USER, USERS = 60_000, 2_500
 PARENT_CHECK_S, SHORTEST_S = 0.2, 0.01
 SIGN_OF_LIFE_S = 1.0
 LINGER_S = 0.1  # a program may take this long to end after its tests
-COUNTED_S = 0.5  # how long a count of the user's threads is used before it is taken anew
 
 
 class Zygote:
@@ -59,7 +58,6 @@ class Zygote:
         self.workers = settings["workers"]
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
-        self.counted, self.counted_at = 0, -math.inf
         # A child writes into `confirm` once it is confined.
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # The end of a child wakes `poll`, through the signal that Python writes into a pipe.
@@ -166,10 +164,8 @@ class Zygote:
         """
         if self.users or self.counts_apart:
             return confinement.THREADS
-        if time.monotonic() > self.counted_at + COUNTED_S:
-            self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
         stacks = confinement.MEMORY_BYTES // seccomp.STACK_BYTES
-        return self.counted + self.workers * stacks
+        return confinement.tasks_of_user() + self.workers * stacks
 
     # ------------------------------------------------------------------ end
 

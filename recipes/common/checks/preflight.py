@@ -52,10 +52,10 @@ class Preflight:
     """The parts of a run; a part that could not be loaded or built is None or empty."""
 
     args: Arguments
-    rewards: list[Reward] = field(default_factory=list)
-    train_rows: Dataset | IterableDataset | None = None
-    eval_rows: Dataset | None = None  # held out
-    validation_rows: Dataset | None = None
+    rewards: list[Reward]
+    train_rows: Dataset | IterableDataset | None
+    eval_rows: Dataset | None  # held out
+    validation_rows: Dataset | None
     rows: list[dict] = field(default_factory=list)  # the training rows; the first rows of a stream
     lines: list[dict[str, Any]] = field(default_factory=list)  # the table of rewards
     training: GRPOConfig | None = None

@@ -1,7 +1,7 @@
 """Load a recipe from its YAML: its module, arguments, rewards and rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,10 +21,10 @@ class Recipe:
 
     module: ModuleType
     args: Arguments
-    rewards: list[Reward] = field(default_factory=list)
-    train_rows: Rows | None = None
-    eval_rows: Dataset | None = None
-    validation_rows: Dataset | None = None
+    rewards: list[Reward]
+    train_rows: Rows | None
+    eval_rows: Dataset | None
+    validation_rows: Dataset | None
 
 
 def import_recipe(config: Path) -> ModuleType:

@@ -133,34 +133,26 @@ def call_rewards(
 
 
 def validate(
-    trainer: GRPOTrainer,
-    rows: list[dict],
-    metric: Metric,
-    complete: Complete | None = None,
+    trainer: GRPOTrainer, rows: list[dict], metric: Metric, complete: Complete | None
 ) -> dict[str, float]:
     """Evaluate the validation rows, add a line to the run's file, and return the shares to log."""
     step = trainer.state.global_step
     title = f"validation, step {step}"
     evaluated = evaluate(trainer, rows, metric, title=title, complete=complete)
-    line = validation_line(step, evaluated)
+    summary = summarize(evaluated)
+    line = {
+        "step": step,
+        "metrics": {name: outcomes(evaluated, name) for name in metric_names(evaluated)},
+        "by_reward": evaluated[0].get("by_reward", []),
+        "truncated": summary["truncated"],
+        "mean_length": summary["mean_length"],
+        "rewards": summary["rewards"],
+    }
     if trainer.is_world_process_zero():
         add_line(Path(trainer.args.output_dir), line)
     values = {name: share(of_rows) for name, of_rows in line["metrics"].items()}
     values |= {name: line[name] for name in ("truncated", "mean_length")}
     return {f"validation/{name}": value for name, value in values.items()}
-
-
-def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The line of a step in the file of validations; a metric has the outcome of each row."""
-    summary = summarize(rows)
-    return {
-        "step": step,
-        "metrics": {name: outcomes(rows, name) for name in metric_names(rows)},
-        "by_reward": rows[0].get("by_reward", []),
-        "truncated": summary["truncated"],
-        "mean_length": summary["mean_length"],
-        "rewards": summary["rewards"],
-    }
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:

@@ -142,11 +142,7 @@ def svg(panel: Panel) -> str:
 
 
 def draw(panel: Panel, axis: Any) -> None:
-    """Draw the curve of each run on a matplotlib axis, in the run's colour.
-
-    A validation metric has `panel.rewards`: its 95 % band and, dashed on a second axis, the run's
-    reward are drawn with it. Any other curve has its moving average.
-    """
+    """Draw the curve of each run on a matplotlib axis, in the run's colour."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     reward_axis = axis.twinx() if panel.rewards else None

@@ -223,7 +223,7 @@ class Clock(TrainerCallback):
 
     def __init__(self, folder: Path):
         self.path, self.started = folder / MINUTES, time.monotonic()
-        before = read_json(self.path, default={"minutes": 0.0})
+        before = read_json(self.path, {})
         self.before, self.seconds = before.get("minutes", 0.0), Counter(before.get("seconds"))
         self._inside: list[float] = []  # for each open phase: seconds in phases nested in it
 

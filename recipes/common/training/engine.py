@@ -85,14 +85,14 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
         offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return {
-        "distributed_type": str(accelerator.distributed_type.value),
+        "distributed_type": accelerator.distributed_type.value,
         "zero_stage": deepspeed.zero_optimization_stage() if deepspeed else None,
         "offload": offload,
         "fsdp_version": getattr(fsdp, "fsdp_version", None),
         "share_held": share_held(trainer.model.parameters()),
         "world_size": accelerator.num_processes,
         "mixed_precision": accelerator.mixed_precision,
-        "device": str(accelerator.device.type),
+        "device": accelerator.device.type,
     }
 
 

@@ -185,7 +185,6 @@ def sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | st
     """Name -> [size in bytes, SHA-256 digest] of each file; in threads, as files are large."""
 
     def size_and_digest(name: str) -> list[int | str]:
-        """Size and SHA-256 digest of the file with this name in `folder`."""
         with (folder / name).open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         return [(folder / name).stat().st_size, digest]
