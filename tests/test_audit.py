@@ -292,7 +292,7 @@ def test_what_hangs_raises_or_gives_none_costs_its_own_trick_and_ends_at_the_lim
         return function(completions, answer)
 
     tested = reward_of(later if is_async else function)
-    cheats = try_tricks(tested, make_rows("18", "7"), tagged, limit_s=1.0)
+    cheats = try_tricks(tested, make_rows("18", "7"), tagged, limit_s=5.0)  # a busy machine is slow
     assert cheats.failed.keys() == {"empty", "refusal"} and cheats.ungraded == ["one letter"]
     assert cheats.failed["empty"].startswith("TimeoutError: no answer after ")
     line = stumbles.__code__.co_firstlineno + 6
