@@ -153,8 +153,11 @@ def means_of(summary: dict[str, Any]) -> dict[str, float | None]:
     return means
 
 
-def comparison_table(before: dict, after: Any, mcnemar_p: Any, first: str = "before") -> str:
+def comparison_table(
+    before: dict[str, Any], after: dict[str, Any] | None, mcnemar_p: Any, first: str = "before"
+) -> str:
     """The table of `comparison` as text; `first` heads the column of `before`."""
     head, *lines = comparison(before, after, mcnemar_p)
     head[1] = first
-    return format_table([dict(zip(head, [*line, "", "", ""], strict=False)) for line in lines])
+    filled = [line + [""] * (len(head) - len(line)) for line in lines]
+    return format_table([dict(zip(head, line, strict=True)) for line in filled])
