@@ -210,7 +210,8 @@ ARCHITECTURES = [  # model type, what is not in SIZES, words of the warning; non
     ("phi3", rope("longrope", original_max_position_embeddings=16, **SCALES), BY_LENGTH),
     ("qwen2", {}, ""),
     ("qwen3_moe", {"head_dim": 8, "shared_expert_intermediate_size": 16, **EXPERTS}, ""),
-    ("gemma3_text", {"head_dim": 8}, NOT_PLAIN),  # sliding windows
+    ("mistral", {"sliding_window": 8}, NOT_PLAIN),
+    ("gemma3_text", {"head_dim": 8}, NOT_PLAIN),
     ("gemma3_text", {"head_dim": 8, "layer_types": ["full_attention"] * 2}, ""),
     ("gpt2", GPT_SIZES, "disable_dropout"),
     ("gpt2", {**GPT_SIZES, **NO_DROPOUT}, ""),  # learnt positions
