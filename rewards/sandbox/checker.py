@@ -47,7 +47,7 @@ def check() -> None:
         return
     caller.table.exceptions = scope
     for test, names_exit in zip(job["tests"], job["name_exit"], strict=True):
-        caller.names_exit = names_exit
+        caller.names_exit = names_exit  # such a test may catch the program's SystemExit
         reason = _fault(test, scope, caller)
         _report(not reason, reason)
 

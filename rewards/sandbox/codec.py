@@ -58,8 +58,6 @@ MALFORMED = (
     ArithmeticError, AttributeError, BufferError, LookupError, MemoryError, RecursionError,
     TypeError, ValueError,
 )  # fmt: skip
-
-
 # What else an exception refers to. Setting the cause sets the last, so that comes last.
 CHAIN = {"__cause__": None, "__context__": None, "__suppress_context__": False}
 
@@ -138,12 +136,11 @@ class Table:
     def release(self) -> list[int]:
         """Drop the objects that nothing at this end can use any more; return their numbers.
 
-        These are the objects that it sent and to which only this table refers now. So a test may
-        call the program many thousand times, and each message stays short; an argument of all these
-        calls is sent once.
+        These are the objects that it sent in full and to which only this table refers now. So each
+        message stays short when a test calls the program many thousand times.
         """
-        own = self._sent - self._kept
-        numbers = [one for one in own if sys.getrefcount(self._objects[one]) <= HELD_ONCE]
+        sent_in_full = self._sent - self._kept
+        numbers = [one for one in sent_in_full if sys.getrefcount(self._objects[one]) <= HELD_ONCE]
         self.forget(numbers)
         return numbers
 
@@ -192,7 +189,7 @@ class Table:
         if value is None or kind is bool or kind is float or kind is str:
             return value
         if kind is int:
-            if value.bit_length() > DIGITS * 4:
+            if value.bit_length() > DIGITS * 4:  # hexadecimal digits, of four bits
                 raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
             return value if -SMALL < value < SMALL else {"n": [format(value, "x")]}
         if id(value) in self._numbers:
@@ -225,7 +222,8 @@ class Table:
     def _encode_container(self, value: Any, base: type, depth: int, is_kept: bool = False) -> list:
         """The data of what a container is made with (a deque: its `maxlen`), then of its parts.
 
-        `_add` numbers it before its parts, since a list may hold itself; `is_kept` is as there.
+        `_add` numbers it before its parts, since a list may hold itself. `is_kept`: it is of a type
+        of its own, so the other end gets no full copy.
         """
         head = [HEADS[base](value)] if base in HEADS else []
         data, parts = self._encode_all(head, depth), parts_of(value)
@@ -255,7 +253,7 @@ class Table:
         `__str__`, the names of its attributes; then its arguments and the attributes.
         """
         reduce = (OSError if isinstance(error, OSError) else BaseException).__reduce__
-        _, arguments, *state = reduce(error)
+        _, arguments, *state = reduce(error)  # the state is its `__dict__`, if it has any
         members = {name: member.__get__(error) for name, member in members_of(type(error)).items()}
         attributes = dict(*state) | members
         chain = {name: getattr(error, name) for name in CHAIN}

@@ -103,7 +103,7 @@ class Link:
             kind, details, values = message
             if kind == "error" and len(values) == 1 and isinstance(values[0], BaseException):
                 raise values[0]
-            if kind in ("value", "end") and len(values) == (kind == "value"):
+            if kind in ("value", "end") and len(values) == (kind == "value"):  # one, or none
                 return values
             self.answer(kind, details, values)
         raise LinkError("the program ended")
@@ -141,7 +141,7 @@ class Link:
         except Exception as error:
             self._write(to_json(["broken", str(error), [], [], []]))
             raise LinkError(str(error)) from None
-        values.clear()
+        values.clear()  # so that `release` finds what nobody here holds any longer
         self._write(text[:-1] + b"," + to_json(self.table.release()) + b"]")
 
     def _write(self, data: bytes) -> None:
@@ -222,7 +222,7 @@ class Caller(Link):
         name = REQUESTS.get(kind)
         if name not in _replaced():
             raise LinkError("no message")
-        target = getattr(REPLACEABLE[name], name)
+        target = getattr(REPLACEABLE[name], name)  # a function, or a stream with the method `kind`
         return _call(target if kind == name else getattr(target, kind), details, values)
 
 

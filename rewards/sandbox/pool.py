@@ -102,7 +102,7 @@ class Sandbox:
 
     def _run(self, job: Job) -> Outcome:
         """Run a job in a free slot. If its zygote fails, try once more, then return `infra`."""
-        free = self._free
+        free = self._free  # a new start replaces it
         slot = free.get()
         try:
             for _ in range(2):
@@ -145,13 +145,9 @@ class Sandbox:
             slot.retire()
         cores, rank = _cores(), os.environ.get("LOCAL_RANK", "0")
         first = self.workers * int(rank) if rank.isdecimal() else 0
-        settings = {
-            "isolation": self.isolation,
-            "packages": self.packages,
-            "workers": self.workers,
-        }
-        places = [cores[(first + place) % len(cores)] for place in range(self.workers)]
-        self._all = [Slot({**settings, "core": core}) for core in places]
+        settings = {"isolation": self.isolation, "packages": self.packages, "workers": self.workers}
+        own_cores = [cores[(first + worker) % len(cores)] for worker in range(self.workers)]
+        self._all = [Slot({**settings, "core": core}) for core in own_cores]
         self._free = queue.LifoQueue()
         for slot in reversed(self._all):
             self._free.put(slot)
@@ -175,7 +171,7 @@ class Sandbox:
         """Describe the isolation in use, for the log."""
         if not self._all:
             return "not started"
-        user = self._all[0].state.get("user", "kept")
+        user = self._all[0].state.get("user", "kept")  # "dropped": programs run as another one
         workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
         return f"{ISOLATIONS[self.isolation]}; user {user}; {workers}"
 

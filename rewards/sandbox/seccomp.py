@@ -103,7 +103,10 @@ def machine() -> str:
 
 
 def program() -> list[Instruction]:
-    """The instructions of the filter; `OWN` in them stands for the process's id."""
+    """The filter: instructions (code, skip if true, skip if false, operand).
+
+    `OWN` as an operand stands for the id of the process.
+    """
     on = machine()
     # A call under another architecture kills the process, one of the x32 table is refused.
     lines = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
@@ -122,7 +125,7 @@ def program() -> list[Instruction]:
 
 
 def assemble(instructions: list[Instruction]) -> Filter:
-    """Pack the instructions in memory, once, so that a child need not."""
+    """Pack the instructions as the kernel's `sock_fprog`, once, so that a child need not."""
     packed = b"".join(struct.pack("HBBI", *line) for line in instructions)
     code = ctypes.create_string_buffer(packed, len(packed))
     header = struct.pack("HxxxxxxP", len(instructions), ctypes.addressof(code))
@@ -146,13 +149,13 @@ def install(template: Filter) -> None:
 def _conditions() -> dict[str, list[Instruction]]:
     """For each call of `CONDITIONAL` the instructions that refuse it if a condition fails.
 
-    If all hold, the instruction behind them runs.
+    Each is (code, skip if true, skip if false, operand). If all hold, the one behind them runs.
     """
     no_new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
     # Only system clocks: a larger number holds a process id and is the clock of that process.
     a_clock = [(LOAD, 0, 0, _low(0)), (JGE, 0, 1, CLOCKS), (RET, 0, 0, REFUSE)]
     return {
-        "clone": _masked(_low(0), 0xFFFFFFFF ^ MUSL_FLAG, THREAD_FLAGS),
+        "clone": _one_of(_low(0), THREAD_FLAGS, mask=0xFFFFFFFF ^ MUSL_FLAG),
         "kill": _one_of(_low(0), OWN),
         "tgkill": _one_of(_low(0), OWN),
         "prlimit64": [
@@ -173,7 +176,7 @@ def _conditions() -> dict[str, list[Instruction]]:
         # Without an address and without out-of-band data.
         "sendto": [*_without(_low(3), MSG_OOB), *_one_of(_low(4), 0), *_one_of(_high(4), 0)],
         # Event loops need a pair of sockets within the process.
-        "socketpair": [*_one_of(_low(0), AF_UNIX), *_masked(_low(1), SOCK_TYPES, SOCK_STREAM)],
+        "socketpair": [*_one_of(_low(0), AF_UNIX), *_one_of(_low(1), SOCK_STREAM, mask=SOCK_TYPES)],
         # A thread's stack must be large, so that the memory limit also limits threads.
         "mmap": [
             (LOAD, 0, 0, _low(3)),
@@ -200,16 +203,12 @@ def _high(argument: int) -> int:
     return _low(argument) + 4
 
 
-def _one_of(place: int, *values: int) -> list[Instruction]:
-    """Refuse the call unless the word at this offset is one of the values."""
+def _one_of(place: int, *values: int, mask: int | None = None) -> list[Instruction]:
+    """Refuse the call unless the word at this offset, under the mask, is one of the values."""
+    masked = [] if mask is None else [(AND, 0, 0, mask)]
     # A value that is equal skips the other tests and the refusal.
     tests = [(JEQ, len(values) - number, 0, value) for number, value in enumerate(values)]
-    return [(LOAD, 0, 0, place), *tests, (RET, 0, 0, REFUSE)]
-
-
-def _masked(place: int, mask: int, value: int) -> list[Instruction]:
-    """Refuse the call unless those bits of the word that the mask has make the value."""
-    return [(LOAD, 0, 0, place), (AND, 0, 0, mask), (JEQ, 1, 0, value), (RET, 0, 0, REFUSE)]
+    return [(LOAD, 0, 0, place), *masked, *tests, (RET, 0, 0, REFUSE)]
 
 
 def _without(place: int, bits: int) -> list[Instruction]:

@@ -60,7 +60,7 @@ def probe(run: Run) -> dict[str, str]:
     tests = {"a right program passes": ("assert right(2) == 4", "pass")}
     tests["a wrong program fails"] = ("assert wrong(2) == 4", "fail")
     for name in REFUSED:
-        argument = os.getpid() if "trainer" in name else ""
+        argument = os.getpid() if "trainer" in name else ""  # this process is the trainer
         tests[name] = (f"assert (was := {name}({argument})) == 'refused', was", "pass")
     results = {}
     for name, (test, expected) in tests.items():

@@ -122,6 +122,7 @@ class Slot:
             self.running = False
         if not report["confined"]:
             raise ZygoteDied("a program or its tests could not be confined")
+        # Time for which its core was busy with other work does not count.
         used = Times(report["used_s"], max(0.0, report["wall_s"] - report["waited_s"]))
         for output in outputs:  # else reading fails by flags that a program has set (O_DIRECT)
             fcntl.fcntl(output, fcntl.F_SETFL, 0)

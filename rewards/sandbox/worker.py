@@ -95,7 +95,7 @@ def _prepare_and_read() -> bytes:
     """Prepare the interpreter for the program, and return its source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
-    os.fstat = _fstat
+    os.fstat = _fstat  # libc's is refused
     # The frames of this harness must not count towards the program's limit.
     sys.setrecursionlimit(sys.getrecursionlimit() + 50)
     gc.enable()

@@ -199,19 +199,12 @@ class Zygote:
                 self.said_at = now
                 self._send({}, socket.MSG_DONTWAIT)  # a sign of life
             return
-        confirmations = b""
+        confirmations = b""  # a C of each child that was confined, see `_fork`
         with contextlib.suppress(BlockingIOError):
             confirmations = os.read(self.confirmed, 16)
-        self._send(
-            {
-                "exits": self.exits,
-                "late": self.is_late,
-                "confined": confirmations == b"C" * len(self.exits),
-                "used_s": self.used_s,
-                "waited_s": self.waited_s,
-                "wall_s": now - self.started_at,
-            }
-        )
+        is_confined = confirmations == b"C" * len(self.exits)
+        times = {"used_s": self.used_s, "waited_s": self.waited_s, "wall_s": now - self.started_at}
+        self._send({"exits": self.exits, "late": self.is_late, "confined": is_confined, **times})
 
     def _reap(self, role: str, options: int) -> None:
         """Note how a child has ended, and its times; with WNOHANG not if it still runs."""
@@ -244,6 +237,7 @@ def waiting_seconds(pid: int) -> float:
 
 def renumber(wanted: list[int]) -> None:
     """Number these descriptors 0, 1, 2, ... and close all others."""
+    # Copied to higher numbers first, so that none is overwritten before its turn.
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(wanted)) for descriptor in wanted]
     for place, descriptor in enumerate(moved):
         os.dup2(descriptor, place)
