@@ -29,7 +29,8 @@ def compare(gold: Answer, answer: Answer) -> bool:
     if "choice" in kinds and len(kinds) == 2:  # (C) 14 equals 14 and C, but (D) C does not equal C
         if gold.kind == "choice":
             return any(compare(item, answer) for item in gold.items)
-        return compare(gold, answer.items[gold.tree in _CHOICES])
+        value, letter = answer.items
+        return compare(gold, letter if gold.tree in _CHOICES else value)
     if kinds == {"named"} and gold.label == answer.label:  # x = 5, x = 5.0
         return compare(gold.items[0], answer.items[0])
     if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
@@ -49,10 +50,9 @@ def compare(gold: Answer, answer: Answer) -> bool:
         return _same_relation(gold, answer)
     if kinds == {"quantity"}:
         return _same_quantity(gold, answer)
-    if gold.kind == "quantity":
-        return _is_spelling(answer.source, gold)  # 2:3 for 2/3
-    if answer.kind == "quantity":
-        return _is_spelling(gold.source, answer)
+    if "quantity" in kinds:
+        value, text = (gold, answer) if gold.kind == "quantity" else (answer, gold)
+        return _is_spelling(text.source, value)  # 2:3 for 2/3
     if kinds & {"text", "opaque"}:  # words, or mathematics that is not understood
         return gold.source == answer.source
     return _same_items(gold, answer)
@@ -64,12 +64,17 @@ def problem_of(gold: Answer) -> str | None:
         return gold.label
     if gold.kind == "quantity":
         return None if has_value(gold.tree) else ""
-    problems = map(problem_of, gold.items[-1:] if gold.kind == "choice" else gold.items)
+    if gold.kind == "choice":  # its letter alone is an answer, too
+        return None
+    problems = map(problem_of, gold.items)
     return next((problem for problem in problems if problem is not None), None)
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
-    """Whether two groups in brackets, sets, lists, unions or matrices have the same items."""
+    """Whether two groups, sets, lists, unions or matrices have the same items.
+
+    A label is the brackets of a group, or for others `any` (any order) or `names` (x = 1, y = 2).
+    """
     if {gold.kind, answer.kind} == {"matrix", "group"}:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
     if [gold.label, answer.label].count("names") == 1:  # y = 2, x = 1 is sorted: it equals (1, 2)

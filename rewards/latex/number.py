@@ -105,7 +105,7 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     for size in _SIZES.keys() & words:
         power = _SIZES[size]
     units, words = [], name.replace("/", " per ").split()  # "miles/h" as "miles per h"
-    for word in words[1:] if scale > 1 else words:
+    for word in words[1:] if scale > 1 else words:  # without "million" of "million dollars"
         singular = word if word in _SPELLINGS else word.removesuffix("s")  # "s" is seconds
         if word not in _SIZES:
             units.append(_UNITS.get(word, _UNITS.get(singular, singular)))
@@ -132,7 +132,7 @@ def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
 
 
 def conversion(unit: str, other: str) -> Fraction | None:
-    """The number of `other` in one `unit`, 100 of cm in m; None where no conversion is known."""
+    """How many `other` are one `unit`: 100 for "m" and "cm"; None where no conversion is known."""
     for measures in _MEASURES:
         if unit in measures and other in measures:
             return Fraction(measures[unit]) / measures[other]
@@ -201,7 +201,7 @@ def read_quantity(text: str, in_prose: bool = False) -> Answer:
 def written_number(tree: Tree) -> Fraction | None:
     """The number that a tree is; None where an operation is left to do.
 
-    A sign is not an operation, nor is a fraction of whole numbers, unless it is whole (`36/2`).
+    A sign is not an operation, nor is a fraction of whole numbers, but `36/2`, which is 18, is one.
     """
     operation, *parts = tree
     if operation == "number":

@@ -294,7 +294,7 @@ class _Parser:
                 raise Unreadable(f"{name}^{{-1}} x can mean the inverse function or a quotient")
             name, power = f"arc{name}", None
         argument = self.function_argument()
-        if name == "log" and base is None:  # base 10 or e: an unknown
+        if name == "log" and base is None:  # its base, 10 or e, is a letter: an unknown
             base = ("letter", "log")
         tree = (name, argument) if base is None else ("/", ("ln", argument), ("ln", base))
         return tree if power is None else ("^", tree, power)

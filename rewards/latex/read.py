@@ -68,6 +68,7 @@ def read_answer(text: str) -> Answer:
     text = _INTERVAL.sub(
         lambda match: match[1].replace("]", "(") + match[2] + match[3].replace("[", ")"), tidy(text)
     )
+    # `\text{C} 14` is read as `C. 14`.
     choice = _CHOICE.fullmatch(re.sub(r"^\\text\{([^{}]*)\}", r"\1. ", text))
     if choice and not _NOT_ALONE.match(choice[3]):
         value = _read_tidy(choice[3].rstrip(" ."), 1)
@@ -183,7 +184,7 @@ def _read_list(text: str, depth: int) -> Answer | None:
     if words == ["and"] and items[0].kind == items[1].kind == "relation":  # 1 < x and x < 5
         return _chain(text, *items) or _chain(text, *items[::-1]) or Answer("list", text, (*items,))
     names = {item.label for item in items if item.kind == "named"}
-    order = "names" if len(names) == len(items) else ""
+    order = "names" if len(names) == len(items) else ""  # x = 1, y = 2: a name for each
     return _collect_items(text, items, "any" if "or" in words else order)
 
 

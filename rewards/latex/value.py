@@ -45,18 +45,18 @@ POINTS = range(4 + len(_SIZES) + 3)
 def _letter_at_points(name: str) -> list[Fraction]:
     """The value of a letter at each of the points where two expressions are compared.
 
-    A sign is a bit of the letter's code: two letters differ in a bit, so |xy| is not xy somewhere.
-    A fraction has an even denominator: no negative number to this power is real.
+    At the first points all letters have one sign. At the next it is a bit of the letter's code: two
+    letters differ in a bit, so |xy| is not xy somewhere. The last three are natural numbers, all
+    others fractions of an even denominator: no negative number to this power is real.
     """
     sizes, code = [1, 41, _FAR, -_FAR], sum(map(ord, name))
     for bit, size in enumerate(_SIZES):
         sizes.append(-size if code >> bit & 1 else size)
     hashes = [zlib.crc32(f"{i}{name}".encode()) for i in POINTS]  # unlike hash(), alike in each run
-    fractions = [Fraction(2 * (hashes[i] % 5000) + 301, 9998) for i in range(len(sizes))]
+    values = [size * Fraction(2 * (hashes[i] % 5000) + 301, 9998) for i, size in enumerate(sizes)]
     # Where n is above k, n! / (n - k)! is defined: once where a < b < c, and once where c < b < a.
     place = _ALPHABET.find(name) + 1 if len(name) == 1 else hashes[-1] % 52 + 1
     naturals = [place, 53 - place, 2 + hashes[-1] % 11]  # at the last three points
-    values = [size * fraction for size, fraction in zip(sizes, fractions, strict=True)]
     return [*values, *map(Fraction, naturals)]
 
 
