@@ -111,7 +111,7 @@ def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
     start, end = numbers[i].span()
     if _SCALED.search(text, max(start - 20, 0), start) or _VAGUE.match(text, end):
         return None
-    for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):
+    for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):  # its neighbours
         if _LISTED.fullmatch(text, left.end(), right.start()):
             return None
     return _value_of_match(numbers[i])
@@ -237,15 +237,16 @@ _VERB = re.compile(r"(?:\b(?:is|are|be|equals|costs|makes?|gives?)\b|:)")
 def stated_text(text: str) -> str | None:
     r"""The answer that the last sentence with mathematics states, as text; None if it states none.
 
-    The answer is the text after the last verb, else the number. Denials and questions state none.
+    The answer is the text after the last verb, else the number. Denials and questions state none,
+    nor does mathematics without words, such as "x + 1".
 
     Example: `stated_text(r"\text{The answer is } \sqrt{2}") == r"\sqrt{2}"`;
     `stated_text("Is it 18?") is None`
     """
     sentence = next((part for part in _sentences(text) if re.search(r"[\d$\\]", part)), text)
     words = " ".join(_TEXT.sub(r" \1 ", without_dollars(sentence)).split()).strip(" .")
-    has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) or number_of(words) is not None
-    if len(words) > MAX_SENTENCE_CHARS or not has_words or "?" in words:
+    may_state = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) or number_of(words) is not None
+    if len(words) > MAX_SENTENCE_CHARS or not may_state or "?" in words:
         return None
     verbs = list(_VERB.finditer(words))
     start, end = verbs[-1].span() if verbs else (0, 0)
@@ -255,9 +256,9 @@ def stated_text(text: str) -> str | None:
         subject = None if re.search("[A-Za-z]", words[:start]) else number_of(words[:start])
         is_false = subject is not None and number_of(answer) not in (None, subject)
         return None if is_false else answer  # "20 is 18" states no answer
-    vague = (HEDGES | QUALIFIERS).intersection(words.casefold().split())
-    is_vague = vague or re.search(r"[=\\^]", words)
-    value = None if is_vague else stated(words)
+    is_guess = (HEDGES | QUALIFIERS).intersection(words.casefold().split())
+    is_formula = re.search(r"[=\\^]", words)
+    value = None if is_guess or is_formula else stated(words)
     return None if value is None else str(value)
 
 
@@ -331,7 +332,7 @@ def last_box(text: str) -> str | None:
 
 
 def _is_taken_back(text: str, place: Place) -> bool:
-    """Whether words deny the answer in a tag or box, add another, or correct it later.
+    """Whether words deny the answer in a tag or box, add another, or state another number later.
 
     Such as "wrong: \\boxed{18}", "\\boxed{18} or 20" and "\\boxed{18}. Actually, it is 20.".
     """
@@ -390,17 +391,17 @@ def _after_marker(text: str) -> Stated | None:
 
 
 def _enclosed(text: str, place: Place) -> Stated:
-    """The number in a tag or a box of `text`: alone, or stated by a sentence in it.
+    """The number in a tag or a box, alone or in a sentence; None if denied or one of several.
 
-    Example: 18 of "<answer>She keeps 18 eggs</answer>".
+    Example: 18 of "<answer>She keeps 18 eggs</answer>"; None of "<answer>18</answer> or 20".
     """
     inside = inside_of(text, place)
     value = read_one_number(inside)
     if value is None and _SENTENCE.match(inside):
         value = stated(inside)
     span = text, place.start, place.end
-    is_open = is_denied(*span, inside) or is_one_of_several(*span, value)
-    return Stated(None if is_open else value, place.inside_end)
+    is_doubted = is_denied(*span, inside) or is_one_of_several(*span, value)
+    return Stated(None if is_doubted else value, place.inside_end)
 
 
 def final_answer(text: str, thoughts: bool = False) -> Fraction | None:

@@ -265,7 +265,7 @@ async def ask(reward: Reward, arguments: dict[str, Any], call: Callable | None =
     if state := arguments.get("trainer_state"):
         copies["trainer_state"] = copy.copy(state)
         copies["trainer_state"].log_history = [dict(entry) for entry in state.log_history]
-    # An async reward may run on another thread than its `contained` block: it ends here.
+    # An async reward may run on another thread than its `contained` block: its exits end here.
     step = getattr(state, "global_step", 0)
     with exits_end() if reward.is_async else contained(reward.name, step, completions):
         returned = await answer_of(call or reward, **copies)

@@ -48,7 +48,8 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 def _read(text: str, wanted: Answer | None = None) -> Answer:
     """The answer in a text; where the text is a sentence, the answer that the sentence states.
 
-    A text that equals `wanted`, the gold, is never taken for a sentence.
+    A text that equals `wanted`, the gold, is no sentence. In a gold (`wanted` is None) words may be
+    the answer; elsewhere they may hold one: "it is odd" for the gold "odd".
     """
     answer = read_answer(without_dollars(text))
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
@@ -64,8 +65,8 @@ def _read_gold(gold: str) -> Answer:
     text = gold_answer(gold) if isinstance(gold, str) else ""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
-    found = _NO_SUM.fullmatch(text.replace(" ", ""))
-    if found and int(found[2] or 0) < int(found[3] or 1):  # 7-5 is a sum
+    no_sum = _NO_SUM.fullmatch(text.replace(" ", ""))
+    if no_sum and int(no_sum[2] or 0) < int(no_sum[3] or 1):  # but 7-5, which falls, is a sum
         return Answer("bad", text, label=_NO_VALUE)
     answer = _read(text)
     words = answer.source.split()

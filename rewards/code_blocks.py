@@ -146,15 +146,15 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
         # Explanations often quote the head of a function: that is no definition.
         is_head = block.code.rstrip().endswith((":", "..."))
         defined = 0 if is_head else sum(bool(found.search(block.code)) for found in definitions)
-        ranks.append((defined, _likeness(block)))
+        ranks.append((defined, _rank_as_python(block)))
     last_best = max(range(len(blocks)), key=lambda place: (ranks[place], place))
     return _joined(blocks, last_best, names)
 
 
-def _likeness(block: Block) -> int:
+def _rank_as_python(block: Block) -> int:
     """2 for a block of Python, 1 where it is cut off and for code without a language, else 0.
 
-    Example: `_likeness(Block("", "print(7)", True)) == 1`; `_likeness(Block("", "7", True)) == 0`
+    Example: 1 of `Block("", "print(7)", True)`; 0 of `Block("", "7", True)`
     """
     if not re.search(r"^[^#\n]*[(=]", block.code, re.MULTILINE):
         return 0  # comments alone, or a sample input or output

@@ -60,8 +60,8 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
         ValueError: there are no tests, they are not a list of texts, both kinds are mixed, or a
             JSON object lacks stdin or stdout.
 
-    Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) ==
-    4"]` None
+    Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`;
+    `parse_cases(["assert f(2) == 4"]) is None`
     """
     if not tests:
         raise ValueError("no tests: any program would pass")

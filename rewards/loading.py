@@ -240,7 +240,7 @@ def short_name(spec: str) -> str:
 def find_object(spec: str) -> Callable:
     """Import the callable that a specification names; ValueError if there is none."""
     location, name = re.fullmatch(r"(?s)(?:(.+)[:.])?(.*)", REGISTRY.get(spec, spec)).groups()
-    if not location or name == "py":
+    if not location or name == "py":  # "mine.py" without ":function"
         raise ValueError(
             f"unknown reward {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
             "Your own: path/to/file.py:function or package.module.function. "

@@ -80,7 +80,7 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
     """Yield chains of sides, such as those of "1 + 1 = 3 - 1 = 2"; a side is a list of tokens.
 
-    A word or a stop sign ends a chain. The word starts the next chain, since it may belong to the
+    A word or punctuation ends a chain. The word starts the next chain, since it may belong to the
     expression: in "5 apples + 3 = 8" the side "apples + 3" cannot be read. In "in all 5 + 3 = 8"
     the side is "5 + 3". A line without an equal sign is skipped.
     """
@@ -220,7 +220,7 @@ class EquationSteps:
             used = Counter(left.numbers)
             if left.value != right.value:
                 steps.append((right.end, self.wrong))
-            elif len(right.numbers) == 1 and used <= unused:
+            elif len(right.numbers) == 1 and used <= unused:  # else it could be repeated for pay
                 unused = unused - used + Counter({abs(right.value): 1})
                 steps.append((right.end, self.right))
             if len(steps) == self.max_steps:

@@ -77,7 +77,7 @@ _RUN_ON = re.compile(
 
 
 def before_next_problem(text: str, start: int | None = None) -> str:
-    """The text up to the first question, turn or end token after `start`, or its first digit.
+    """The text up to the next question, turn or end token after `start` (None: its first digit).
 
     Example: `before_next_problem("It is 7.\\nQ: 2 + 2\\nA: 4") == "It is 7."`
     """
@@ -268,10 +268,10 @@ _ANOTHER_BEHIND = re.compile(
 
 
 def is_one_of_several(text: str, start: int, end: int, value: Fraction | None) -> bool:
-    """Whether another value is offered in the same breath.
+    """Whether another value is offered next to the answer between `start` and `end`.
 
-    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20". `value` is that of the
-    place; None where it is no number, so that no number can be compared with it.
+    Such as "20 or 18", "18 (or 20)" and "18 if it rains, otherwise 20". `value` is the answer's;
+    None where it is no number, so that no number can be compared with it.
     """
     before = _ANOTHER_BEFORE.search(text, max(start - 40, 0), start)
     for match in filter(None, (before, _ANOTHER_BEHIND.match(text, end))):

@@ -260,7 +260,7 @@ def reasoning_parts(before: str, right: str) -> dict[str, str]:
         "opening": opening,
         "reasoning": opening + reasoning,
         "closing": closing,
-        "closing_tag": closing,
+        "closing_tag": closing,  # only here: a trick that names it needs tags
     }
 
 
