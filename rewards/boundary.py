@@ -182,7 +182,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         return
     alarms = 0
 
-    def end(number: int, frame: Any) -> None:
+    def on_alarm(number: int, frame: Any) -> None:
         nonlocal alarms
         alarms += 1
         if alarms > MOST_ALARMS:
@@ -191,7 +191,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
             os._exit(2)
         raise OutOfTime
 
-    handler = signal.signal(signal.SIGALRM, end)
+    handler = signal.signal(signal.SIGALRM, on_alarm)
     timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)
     try:
         try:

@@ -145,6 +145,7 @@ class Majority:
         most = Counter()  # group -> the count of its most common answer
         for (group, _), count in counts.items():
             most[group] = max(most[group], count)
+        # A pair without an answer counts 0.
         return [float(0 < counts[pair] == most[pair[0]]) for pair in pairs]
 
 

@@ -87,7 +87,7 @@ class Stream:
         except StopIteration:
             raise
         except Exception:
-            self._values = self._read()
+            self._values = self._read()  # a generator that has raised yields nothing more
             raise
 
 
@@ -330,7 +330,7 @@ class Table:
     def _decode_object(
         self, name: str, base_name: str, attributes: list, data: list, depth: int
     ) -> Any:
-        """An object of a class that has the name of its type there, and refuses its attributes."""
+        """An object of a class named as its type at the other end; its `attributes` only raise."""
         base = BASES[base_name]
         kind = self._class_for(name, base, attributes)
         if base in CONTAINERS:

@@ -82,7 +82,7 @@ class Sandbox:
     def run_batch(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run jobs on all workers; return their outcomes in the order of the jobs."""
         for job in jobs:
-            tests_of(job)
+            tests_of(job)  # ValueError for a bad job, before any has run
         self.start()
         if len(jobs) == 1:
             return [self._run(jobs[0])]
