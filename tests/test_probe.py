@@ -106,7 +106,7 @@ def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model
     assert scored["useful"].tolist() == [True] * 8, "the first group by its steps alone"
     amounts = scored[["right", "gated", "random", "steps", "total"]].astype(object)
     amounts = amounts.where(amounts.notna(), None).values.tolist()
-    assert amounts[0] == [0.0, None, 0.25, 1.0, 0.0]
+    assert amounts[0] == [0.0, 0.0, 0.25, 1.0, 0.0], "a shut gate pays 0, as in the total"
     assert amounts[4] == [1.0, 0.5, 0.25, 1.0, 1.25]
     assert scored["right"][[3, 4, 7]].tolist() == [0.0, 1.0, 0.0], "by every verifier"
     assert amounts[5] == [None] * 5 and scored["failed"][5] == ["right"], "void"

@@ -137,8 +137,8 @@ def score(
     """Score the drawn completions (`samples`), in batches of whole groups; one line for each.
 
     Columns: row (the index of its prompt in `rows`), task, tokens, truncated, each reward (NaN if
-    it gives none), total, right (NaN if no correctness reward scored), useful (its group teaches
-    something), and failed (names of rewards that could not score it).
+    it gives none, 0 where its gates are shut), total, right (NaN if no correctness reward scored),
+    useful (its group teaches something), and failed (names of rewards that could not score it).
     """
     # The group size of a trainer that does not train.
     trainer.num_generations_eval = len(samples) // len(rows)
@@ -161,6 +161,9 @@ def score(
             failed = [name for name, result in results if result.outcomes[i] in FAILURES]
             values = scores.rewards_CR[i].tolist()  # one for each reward
             amounts = dict(zip(trainer.reward_func_names, values, strict=True))
+            for name in trainer.reward_gates:  # a shut gate pays 0, if the row has any score
+                if scores.graded[name].amounts[i] is not None and not np.isnan(values).all():
+                    amounts[name] = np.nan_to_num(amounts[name])
             for guard in trainer.steps.guards:  # of step rewards: many a completion, summed up
                 steps = None if failed else scores.graded[guard.name].amounts[i]
                 amounts[guard.name] = np.nan if steps is None else total(steps)
