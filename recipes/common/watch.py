@@ -209,7 +209,7 @@ class Watch(TrainerCallback):
             measured = gather_object(measured)
             advantages = gather_object(advantages)
         outcomes = [outcome for outcome, _ in measured]
-        # `looks`: how many intervals of a push the run computes, which shall hold together.
+        # `looks`: the intervals of a run on which a warning rests, which shall hold together.
         logged_steps = math.ceil(state.max_steps / max(self.metric_steps, state.logging_steps))
         looks = logged_steps * len(independent_metrics(metric_names(outcomes)))
         logged = figures(outcomes, advantages, args.num_generations, state.log_history, looks)

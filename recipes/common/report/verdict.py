@@ -92,7 +92,7 @@ def verdict(
 
     - *Did the reward rise?* The t test of the slope of the logged rewards. Correlated steps count
       as fewer steps (`slope_test`), because a late jump of a few steps can be drift. The sentence
-      gives the mean rewards of the first and the last quarter.
+      gives the mean rewards of the first and the last quarter, or of three steps if that is more.
     - *Did the metric change?* The exact McNemar test of after against before, on the same rows. Of
       40 runs without a true change, one shows a rise and one a fall.
 

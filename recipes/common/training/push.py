@@ -59,8 +59,8 @@ def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dic
 def running_interval(history: list[float], looks: int) -> tuple[float, float] | None:
     """The 95 % interval of the mean push of the last `WINDOW` (20) logged steps; None before six.
 
-    `looks` is how many intervals the run computes in all, for each metric and logged step. The 95 %
-    hold for all together (Bonferroni): alone, one in twenty would be wrong by chance.
+    The 95 % hold for so many intervals together as `looks` says (Bonferroni): alone, one in twenty
+    would be wrong by chance.
     """
     recent = history[-WINDOW:]
     if len(recent) < FEWEST_STEPS:
@@ -80,7 +80,8 @@ def figures(
     `metrics/` is the share of True. `push/` is the mean covariance of metric and advantage inside
     groups of `group` completions: below 0 the update lowers the metric. Its 95 % interval over
     recent steps, `push/<name>_low` and `_high`, also uses the pushes in `log`, the entries of a
-    trainer's log. The 95 % hold for all such intervals of a run together; `looks` counts them.
+    trainer's log. The 95 % hold for `looks` of these intervals together: a run counts those of the
+    independent metrics.
     """
     logged = {}
     for name in metric_names(outcomes):
