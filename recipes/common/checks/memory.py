@@ -14,8 +14,8 @@ from recipes.common.training.engine import asked_engine
 from recipes.common.utils.machine import fastest_dtype
 
 PROCESS = 0.55e9  # bytes of Python and the packages
-LOGIT_COPIES = 9  # float32 tensors of one part of the logits, in the backward pass
-TRITON_PART = 32768  # words of the vocabulary at a time, on an accelerator
+LOGITS_ON_CPU = VOCABULARY_PART, 9  # words of a part of the logits, float32 tensors of that size
+LOGITS_ON_GPU = 32768, 1  # TRL's kernel writes the gradient over the logits
 
 
 def memory_note(
@@ -82,8 +82,8 @@ def update_bytes(
         prompts = math.ceil(completions / training["num_generations"])  # one for each group
     written = completions * training["max_completion_length"]
     tokens = written + prompts * prompt_tokens
-    part = TRITON_PART if torch.accelerator.is_available() else VOCABULARY_PART
-    logits = min(written, TOKEN_CHUNK_SIZE) * min(part, config.vocab_size) * 4 * LOGIT_COPIES
+    part, copies = LOGITS_ON_GPU if torch.accelerator.is_available() else LOGITS_ON_CPU
+    logits = min(written, TOKEN_CHUNK_SIZE) * min(part, config.vocab_size) * 4 * copies
     # What a layer keeps of a token: four tensors of the MLP, eight others, norms in float32.
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     layer = size * (4 * inner + 8 * config.hidden_size) + 12 * config.hidden_size  # bytes
