@@ -19,15 +19,12 @@ from command import at_least, make_parser, refusals
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument(
-        "--rows", type=at_least(1), default=256, help="training rows to use, by the run's seed"
-    )
-    parser.add_argument("--steps", type=at_least(1), default=32, help="of 16 rows each")
-    parser.add_argument("--learning_rate", type=float, help="default: 5e-4 with LoRA, 2e-5 without")
-    parser.add_argument(
-        "--output_dir", type=Path, help="default: the YAML's output_dir with -warm-start"
-    )
+    add = parser.add_argument
+    add("--config", required=True, type=Path, help="a YAML of a recipe")
+    add("--rows", type=at_least(1), default=256, help="training rows to use, by the run's seed")
+    add("--steps", type=at_least(1), default=32, help="of 16 rows each")
+    add("--learning_rate", type=float, help="default: 5e-4 with LoRA, 2e-5 without")
+    add("--output_dir", type=Path, help="default: the YAML's output_dir with -warm-start")
     options, overrides = parser.parse_known_args()
     from recipes.common.warm_start import warm_start
 

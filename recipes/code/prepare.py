@@ -257,13 +257,13 @@ def drop_trivial(
 def run_programs(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[str, Outcome]]:
     """Return (task name, outcome) for each program; SandboxError if the sandbox itself fails."""
     outcomes = run([job_of(program, task, tests, timeout_s) for task, program, tests in trials])
-    names = [task["name"] for task, _, _ in trials]
-    for name, outcome in zip(names, outcomes, strict=True):
+    results = list(zip([task["name"] for task, _, _ in trials], outcomes, strict=True))
+    for name, outcome in results:
         if outcome.status == "infra":
             raise SandboxError(
                 f"the sandbox failed twice on {name}, not the task: {outcome.reason}"
             )
-    return list(zip(names, outcomes, strict=True))
+    return results
 
 
 PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False")

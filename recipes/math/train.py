@@ -74,13 +74,6 @@ def check_gold(gold: str, boxed: bool) -> str | None:
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Load training and held-out rows, drawn by `seed`; check that each gold can be compared."""
-    own = args.reference.replace("{answer}", "17")
-    if not metric({"answer": "17", "reference": own}, own)["strict"]:
-        raise ValueError(
-            f"reference is {args.reference!r}; it must be a right completion with {{answer}} in "
-            "its place, in a box or in tags: \\boxed{{answer}}, or "
-            "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
-        )
 
     def check(gold: str) -> str | None:
         """Say why a gold answer cannot be used; None if its own reference completion is right."""
@@ -91,6 +84,12 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
             return None
         return f"{gold[:80]!r} is not right in its own reference completion, {own[:80]!r}"
 
+    if check("17"):  # any number: where it is not right, no gold can be
+        raise ValueError(
+            f"reference is {args.reference!r}; it must be a right completion with {{answer}} in "
+            "its place, in a box or in tags: \\boxed{{answer}}, or "
+            "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
+        )
     splits = load_questions(args, seed, check)
     train, test = (Dataset.from_list([to_row(item, args) for item in items]) for items in splits)
     return train, test

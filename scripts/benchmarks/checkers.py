@@ -101,9 +101,8 @@ def print_table(file: Path, gold: str, text: str, checkers: dict[str, Callable])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--pairs", type=Path, nargs="+", default=[], metavar="FILE")
     parser.add_argument("--completions", type=Path, nargs="+", default=[], metavar="FILE")
     args = parser.parse_args()

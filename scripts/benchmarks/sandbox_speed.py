@@ -81,9 +81,8 @@ def measure(sandbox: Sandbox, forks: ThreadPoolExecutor, name: str) -> tuple[flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--workers", type=int, default=2, help="either way; default 2")
     workers = parser.parse_args().workers
     with Sandbox(workers=workers) as sandbox, ThreadPoolExecutor(workers) as forks:

@@ -16,24 +16,23 @@ ENGINES = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")  # whose processes
 
 
 def check_launch() -> None:
-    """Raise ValueError for left over variables of a launcher, and a launch file taken otherwise.
+    """Raise ValueError if a launcher's variables are set but none started this process, or if
+    accelerate may start something else than the launch file says.
 
-    The launch file is named on the command line of the launcher, which started this process.
+    The launch file is named on the command line of the launcher: this process's parent.
     """
     lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
     left_over = [*filter(parse_flag_from_env, ENGINES)]
     left_over += ["WORLD_SIZE"] if world_size() > 1 else []
-    if left_over and lacking:
+    cause = left_over[0] if left_over and lacking else None  # the variable that would make it wait
+    is_rank_alone = "WORLD_SIZE" not in os.environ and os.environ.get("LOCAL_RANK", "-1") != "-1"
+    if cause is None and is_rank_alone:
+        cause, lacking, left_over = "LOCAL_RANK", ["WORLD_SIZE"], OF_A_LAUNCHER
+    if cause:
         raise ValueError(
-            f"{left_over[0]} is {os.environ[left_over[0]]} in the environment, but no launcher set "
+            f"{cause} is {os.environ[cause]} in the environment, but no launcher set "
             f"{', '.join(lacking)}: the run would wait for processes that nobody started. Use "
             f"accelerate launch, or unset {', '.join(left_over)}."
-        )
-    if os.environ.get("LOCAL_RANK", "-1") != "-1" and "WORLD_SIZE" not in os.environ:
-        raise ValueError(
-            f"LOCAL_RANK is {os.environ['LOCAL_RANK']} in the environment, but no launcher set "
-            "WORLD_SIZE: the run would wait for processes that nobody started. Use accelerate "
-            f"launch, or unset {', '.join(OF_A_LAUNCHER)}."
         )
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in PrecisionType.list():
@@ -42,7 +41,7 @@ def check_launch() -> None:
             f"{', '.join(PrecisionType.list())}."
         )
     parent = psutil.Process().parent()
-    words = parent.cmdline() if parent else []
+    words = parent.cmdline() if parent else []  # a word may be an option, and the next its value
     options = dict(pairwise(words)) | dict(word.split("=", 1) for word in words if "=" in word)
     launch = None
     if file := options.get("--config_file"):

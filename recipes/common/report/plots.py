@@ -71,10 +71,8 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
         elif kind == "metrics":
             titles[key] = f"{in_words(name)}, completions of training"
     titles |= {key: title for key, title in TITLES.items() if key in keys}
-    for key in keys:
-        if key.startswith("metrics/"):
-            name = key.removeprefix("metrics/")
-            titles[f"push/{name}"] = f"pull on {in_words(name)}"
+    names = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
+    titles |= {f"push/{name}": f"pull on {in_words(name)}" for name in names}
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
     rewards = [curve(log, "reward") for log in logs]
     metrics = metric_names(line for validation in validations for line in validation)
