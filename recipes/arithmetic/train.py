@@ -120,7 +120,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     right), lenient means a right answer in the tag, whatever is around the tag.
     """
     formatted = is_xml_format(completion)
-    in_tag = last_tag(answer_part(completion))
+    in_tag = last_tag(answer_part(completion))  # what a model only thinks is no answer
     right = score_reasoning_gym(in_tag, row["entry"]) == 1.0
     gold, lenient = row["answer"] or "", right
     if number_of(gold) is not None and not re.search("/|frac", gold):

@@ -106,7 +106,7 @@ def load_tasks(
             is_test = held_out and is_held_out(task["prompt"], held_out)
             splits["test" if is_test else "train"].append(task)
     elif data == "one_liners":
-        splits = one_liner_tasks(600, 128, 0, lambda expression: is_held_out(expression, one_in=8))
+        splits = one_liner_tasks(600, 128, seed=0, held_out=lambda s: is_held_out(s, one_in=8))
     elif data == "humaneval":
         rows = read_rows(path, dict.fromkeys(HUMANEVAL_KEYS, (str,)), "openai/openai_humaneval")
         splits["test"] = [humaneval_task(row) for row in rows]

@@ -147,7 +147,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
     except callbacks.NothingLeftToTrain:
-        # transformers loads it after a loop alone, and forgets its path if the folder was moved.
+        # transformers loads the best checkpoint only after its loop, and forgets the path if moved.
         if args.load_best_model_at_end and (best := trainer.state.best_global_step):
             trainer.state.best_model_checkpoint = str(folder / f"checkpoint-{best}")
             trainer._load_best_model()

@@ -129,7 +129,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     preset = {}
     with collect_errors(problems):  # an unknown name; `read_fields` reports a wrong type
         preset = read_presets(names)
-    added = preset.pop(ADDED, [])
+    added = preset.pop(ADDED, [])  # rewards that the presets add to the run's
     # A preset named in the YAML is weaker than the other keys of the YAML.
     values = config | preset | options if "preset" in options else preset | config | options
     for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
@@ -166,13 +166,14 @@ def set_environment(variables: Any) -> None:
 
     if not isinstance(variables, dict):
         raise ValueError(f"it is {variables!r}; it must be a mapping of names to values.")
-    read = {*vars(huggingface_hub.constants), *vars(datasets.config)} - os.environ.keys()
+    # Both libraries have read their variables as they were imported, each into its own name.
+    read_at_import = {*vars(huggingface_hub.constants), *vars(datasets.config)} - os.environ.keys()
     for name, value in variables.items():
         if value is None or isinstance(value, dict | list):
             raise ValueError(f"{name} is {value!r}; give a text or a number.")
         if not re.fullmatch(r"\w+", str(name)):
             raise ValueError(f"{name!r} is no name of a variable; use letters, digits and _.")
-        if name in read:
+        if name in read_at_import:
             raise ValueError(f"{name} is read before this file: export it in the shell instead.")
         os.environ.setdefault(str(name), str(value))
 
@@ -367,7 +368,7 @@ def drop_settings_of_replaced_rewards(
             left = {reward: value[reward] for reward in value if reward in names}
         for gated, openers in list(left.items()) if setting == "reward_gates" else ():
             openers = openers if isinstance(openers, list) else [openers]
-            if not names.issuperset(map(str, openers)):
+            if not names.issuperset(map(str, openers)):  # the run has one of them no more
                 del left[gated]
         if left != value:
             values[setting] = left or None

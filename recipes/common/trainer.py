@@ -179,7 +179,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Do as TRL does, add the advantages of step rewards, and log what `observe` returns."""
-        # Calls `_generate` and `_calculate_rewards`.
+        # Calls `_generate` and `_calculate_rewards`. Names: c completions here, C in all, T tokens.
         output = super()._generate_and_score_completions(inputs)
         scores = self.scores
         # A completion that `mask_truncated_completions` masks moves nothing.
@@ -215,7 +215,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     _tool_call_loop = completion.call_tools  # TRL's, across the boundary to foreign code
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """The rewards of all ranks, (C, R), from which TRL computes the advantages."""
+        """The rewards of all ranks (completions x rewards), of which TRL makes the advantages."""
         with self.phase("scoring"):
             self.scores = self.score(inputs, prompts, completions, completion_ids_list)
         return self.scores.rewards_CR
@@ -224,6 +224,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
         """Score this rank's completions; gather, void (failures) and gate rewards of all ranks."""
+        # In names: c completions here, C on all ranks, P groups; R outcome, S step, A all rewards.
         # Async rewards run together, on another thread: random states are restored after the last.
         around = nullcontext()
         if any(guard and guard.reward.is_async for guard in self.guards):
@@ -307,12 +308,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         Logs the share of groups where those of the verifiers alone do.
         """
         weights_R = self.reward_weights.to(rewards_CR.device)
-        how = self._group_size(), self.multi_objective_aggregation == "normalize_then_sum"
-        differ_P = group_spread(rewards_CR, weights_R, *how)
+        size, alone = self._group_size(), self.multi_objective_aggregation == "normalize_then_sum"
+        differ_P = group_spread(rewards_CR, weights_R, size, alone)
         kinds = [guard.reward.kind if guard else "model" for guard in self.guards]
         if "verifier" in kinds:
             is_verifier_R = torch.tensor([kind == "verifier" for kind in kinds]).to(weights_R)
-            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, *how)
+            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, size, alone)
             self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
         return differ_P
 
@@ -383,7 +384,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         """
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
-        advantages = inputs["advantages"]  # (c,), or (c, T) with step rewards
+        advantages = inputs["advantages"]  # by completion; with step rewards by token, too
         counts_c = advantages.reshape(len(advantages), -1).any(dim=1)
         # TRL gathers clip ratios, so every rank must keep equally many: as the rank with the most.
         most = max(1, gather(counts_c.sum()).max().item())

@@ -32,7 +32,7 @@ COMPLETIONS = [LABELS / "gsm8k_completions.jsonl"]
 
 def is_boxed_math(gold: str, text: str) -> bool | None:
     """boxed_math: the box where there is one, else the whole text."""
-    boxed_math._read_gold.cache_clear()
+    boxed_math._read_gold.cache_clear()  # the time of a row includes reading its gold
     answer = last_box(text) or "" if re.search("boxed|fbox", text) else text
     return boxed_math.is_equivalent(gold, answer)
 

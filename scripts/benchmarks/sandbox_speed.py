@@ -54,7 +54,7 @@ def execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
     """Run a program in the fork, and append "passed", "wrong" or "failed: ..." to `verdict`."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)  # the alarm raises an exception
         signal.setitimer(signal.ITIMER_REAL, TIMEOUT_S)
         sys.stdin, printed = io.StringIO(stdin), io.StringIO()
         try:

@@ -56,8 +56,8 @@ def check_model(args: Arguments, rows: list[dict]) -> None:
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
     longest = check_prompts(tokenizer, config, training, rows)
-    is_packed = getattr(config, "quantization_config", None) is not None  # with other names
-    if not is_packed and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+    renames_weights = getattr(config, "quantization_config", None) is not None  # quantized
+    if not renames_weights and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
         args.notes += memory_note(built, training, model["dtype"], longest)
 

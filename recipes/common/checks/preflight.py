@@ -132,7 +132,7 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
             "start one for each GPU, by accelerate launch --num_processes."
         )
     if asked_engine().startswith("ZeRO"):
-        if problems:
+        if problems:  # GRPOConfig would start DeepSpeed, which may compile for minutes
             return None, None
     elif world_size() > 1:
         announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")

@@ -38,13 +38,13 @@ def check_rewards(
     problems, training = args.problems, args.training
     check_settings(training, rows, rewards, problems)
     may_be_empty = bool(training["environment_factory"])  # the environment asks the question
-    if wrong := check_columns(rows, may_be_empty) or check_reference(rows, reference):
-        problems += wrong
+    if unusable := check_columns(rows, may_be_empty) or check_reference(rows, reference):
+        problems += unusable
         return []
     limit_s = training["reward_timeout_s"]
     # A reward that takes environments needs those of a rollout.
     called = [reward for reward in rewards if not takes_environments(reward)]
-    lines, wrong = score_rows(rows, called, reference, limit_s)
+    lines, wrong = score_rows(rows, called, reference, limit_s)  # wrong: reward -> its problem
     if not is_stream:  # later rows may have other tasks
         wrong = check_tasks(lines, called) | wrong
     problems += wrong.values()
@@ -124,8 +124,8 @@ def check_settings(
 def check_gate(gated: str, names: Any, rows: list[dict], rewards: dict[str, Reward]) -> None:
     """Raise ValueError if the rewards `names` cannot open the gate of the reward `gated`.
 
-    An entry of `reward_gates` is `{gated: names}`, such as `{"length": ["gsm8k_correctness"]}`:
-    `length` counts only where one of `names` scored above 0. `rewards` has the run's by name.
+    With the gate `{"length": ["boxed_math"]}`, `length` counts only where `boxed_math` scored above
+    0: a wrong answer earns nothing by its length. `rewards` has the run's rewards by name.
     """
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names):
@@ -290,7 +290,7 @@ def check_tasks(lines: list[dict[str, Any]], rewards: list[Reward]) -> dict[str,
     """
     problems = {}
     for reward in rewards:
-        rows_of = {e["task"]: e["rows scored"] for e in lines if e["reward"] == reward.name}
+        rows_of = {one["task"]: one["rows scored"] for one in lines if one["reward"] == reward.name}
         unknown = sorted({*(reward.tasks or ())} - rows_of.keys())
         if rows_of and (unknown or not any(rows_of.values())):
             fault = f"is for rows of task {unknown[0]!r}" if unknown else "scores no row"

@@ -346,7 +346,7 @@ def _source_digest(function: Callable) -> str | None:
 def _model_digest(folder: Path) -> str:
     """Digest of a model's files: configuration, weights, tokenizer and chat template.
 
-    Of a large file only `SAMPLE` bytes in its middle are read, and its size.
+    Of a large file only its size and 32 MiB (`SAMPLE`) in its middle: training changes all weights.
     """
     pieces = []
     for path in sorted(path for path in folder.iterdir() if path.suffix in MODEL_FILES):

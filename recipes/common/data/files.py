@@ -174,8 +174,8 @@ def json_values(file: Path) -> Values:
     try:
         whole = parse_line("\n".join(line for _, line in lines))
     except ValueError:
-        return lines  # one object a line
-    if not isinstance(whole, dict):
+        return lines  # one object a line, or of a list, whose items `lines_of` gives
+    if not isinstance(whole, dict):  # who reads it as a row refuses it
         return lines
     items = whole.get("data")
     if not isinstance(items, list):

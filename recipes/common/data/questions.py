@@ -202,7 +202,7 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
         raise ValueError(
             f"it must be a JSON object with {', '.join(columns)}, not {str(row)[:80]!r}"
         )
-    question, answer = (value_at(row, column) for column in columns)
+    question, answer = (value_at(row, column) for column in columns)  # `...` for one that is absent
     if question is answer is ... and isinstance(row.get("messages"), list):
         question, answer = read_chat(row["messages"])
     missing = [name for name, text in zip(columns, (question, answer), strict=True) if text is ...]

@@ -85,7 +85,7 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     # Imported here, so that a recipe with numeric answers does not load the LaTeX parser.
     from rewards.boxed_math import is_equivalent, is_unworked
 
-    box = last_box(answer_part(completion))
+    box = last_box(answer_part(completion))  # what a model only thinks is no answer
     right = is_equivalent(row["answer"], box or "")
     if right is None:
         return {}

@@ -93,7 +93,7 @@ def sample(
 
 
 def held_out_rows(recipe: Recipe) -> list[dict]:
-    """The held-out rows; `rows_of_split` reads no training split, which HumanEval does not have."""
+    """The held-out rows. A recipe's `rows_of_split` reads no training split: HumanEval has none."""
     args, module = recipe.args, recipe.module
     seed, count = args.training["seed"], args.recipe.num_eval_rows
     if hasattr(module, "rows_of_split"):

@@ -102,11 +102,11 @@ def probe(
     return is_enough
 
 
-def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_once: int) -> None:
+def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], batch: int) -> None:
     """Check that a probe can score these rows, then start what rewards need, such as a sandbox.
 
-    `training` are the recipe's settings, `at_once` is the number of completions that a reward gets
-    in one call. Raises ValueError with all problems, one a line.
+    `training` are the recipe's settings, `batch` is the number of completions that a reward gets in
+    one call. Raises ValueError with all problems, one a line.
     """
     problems: list[str] = []
     check_settings(training, rows, rewards, problems)
@@ -124,7 +124,7 @@ def check(training: dict[str, Any], rewards: list[Reward], rows: list[dict], at_
         raise ValueError("\n".join(problems))
     for reward in rewards:
         if reward.prepare is not None:
-            reward.prepare(at_once, training["reward_timeout_s"])
+            reward.prepare(batch, training["reward_timeout_s"])
 
 
 def score(

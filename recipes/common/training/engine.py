@@ -27,7 +27,7 @@ def world_size() -> int:
         number = os.environ.get(name, "1")
         if not number.isdecimal():
             raise ValueError(f"{name} is {number!r} in the environment, and no number: unset it.")
-    return int(number)
+    return int(number)  # of WORLD_SIZE, the last of the two
 
 
 def asked_of_the_launcher() -> dict[str, Any]:

@@ -59,7 +59,7 @@ def check_loss(
 
 
 def token_advantages(steps: list[list[TokenStep]], tokens: int) -> torch.Tensor:
-    """For each token, (c, T), the sum of the rewards of the steps that end at or after the token.
+    """For each completion and token, the sum of the rewards of the steps that end there or later.
 
     `steps` holds the steps of each completion, with normalised rewards.
 

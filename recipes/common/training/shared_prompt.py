@@ -218,7 +218,7 @@ class _SharedPrompts:
         labels[:, :-4] = -100
         of_another_prompt = dict(batch, input_ids=batch["input_ids"].clone())
         vocabulary = self.model.config.get_text_config().vocab_size
-        # Another prompt but for its last token: ids of the batch are vocabulary / 33 apart.
+        # Other ids in the prompt but for its last token: half the distance between two is added.
         of_another_prompt["input_ids"][:, :-5] += vocabulary // 66
 
         def log_probs(forward: Callable, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -271,7 +271,8 @@ class _SharedPrompts:
     def score(self, input_ids, attention_mask, labels, fused_lm_head):
         """TRL's output for a loss, with each distinct prompt of a batch computed once.
 
-        Inputs are (B, tokens); `labels` is -100 in prompts, whose tokens get 0 in the output.
+        Inputs have B rows, of which U have distinct prompts; `labels` is -100 in prompts, whose
+        tokens get 0 in the output.
         """
         width = input_ids.shape[1]
         labelled = (labels != -100).any(dim=0).nonzero()
@@ -316,8 +317,9 @@ class _SharedPrompts:
         # each new token. With False, transformers packs the heads of a group as queries of one
         # head. The result is the same; transformers does this anyway for a batch with padding.
         packed = {"use_gqa_in_sdpa": lambda *args: False} if input_ids.device.type == "cpu" else {}
-        is_known = generation_config.to_diff_dict().keys() <= ENDS_BY_TOKEN  # a trial's is not
-        in_parts = self.drop_finished and is_known and generation_config.eos_token_id is not None
+        # A setting such as min_new_tokens counts from the start of a call: it allows one call only.
+        can_pause = generation_config.to_diff_dict().keys() <= ENDS_BY_TOKEN
+        in_parts = self.drop_finished and can_pause and generation_config.eos_token_id is not None
         generate = self._generate_in_parts if in_parts else self.plain_generate
         with replaced(sdpa_attention, **packed):
             return generate(
@@ -356,7 +358,8 @@ class _SharedPrompts:
     def _cache_of_prompts(self, ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> DynamicCache:
         """The cache that `generate` would make for left-padded prompts, with its column order.
 
-        A beginning that all prompts share, such as instructions, is computed once, as one row.
+        A beginning that all prompts share, such as instructions, is computed once, as one row. In
+        names: B prompts, U distinct ones, W tokens of each.
         """
         backbone = self.model.base_model
         first_U, inverse_B = _unique_rows(ids_BW, mask_BW)

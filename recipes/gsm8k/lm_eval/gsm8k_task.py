@@ -41,7 +41,7 @@ class RecipePrompt(ConfigurableTask):
     ) -> str:
         """The text of the request; `ValueError` for options that would change it.
 
-        A template without system role is one: lm-eval would leave the prompt out with a warning.
+        Also for a chat template without a system role: lm-eval would warn and leave the prompt out.
         """
         templated = apply_chat_template and chat_template
         if num_fewshot or system_instruction or gen_prefix or not templated:
