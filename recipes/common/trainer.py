@@ -273,16 +273,16 @@ class GRPOTrainer(trl.GRPOTrainer):
         """How many completions a prompt has, in training or in an evaluation of TRL."""
         return self.num_generations if self.model.training else self.num_generations_eval
 
-    def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
+    def _gather_outcomes(self, graded: dict[str, Graded], count: int) -> torch.Tensor:
         """The outcome codes, such as TIMEOUT: a row for each completion of all ranks, (C, A).
 
         It has a column for each reward, step rewards last; a reward model counts as GRADED.
-        `graded` has the results of this rank's `completions` (a number) by the name of the reward.
+        `graded` has the results of this rank's `count` completions by the name of the reward.
         Logs how often each failed; raises `RewardErrors` on all ranks if one failed too often.
         """
         guards_A = [*self.guards, *self.steps.guards]
         outcomes_Ac = [
-            graded[guard.name].outcomes if guard else [GRADED] * completions for guard in guards_A
+            graded[guard.name].outcomes if guard else [GRADED] * count for guard in guards_A
         ]
         outcomes_cA = torch.tensor(outcomes_Ac, device=self.accelerator.device).T.contiguous()
         outcomes_CA = gather(outcomes_cA)

@@ -159,12 +159,12 @@ def load_questions(
 
 
 def read_questions(folder: str, split: str) -> list[Item]:
-    """Read the items of one split of a folder in GSM8K's columns."""
+    """Read one split of a folder with GSM8K's columns; ValueError if any row is unusable."""
     from recipes.common.data.files import splits_of_path
 
     values = splits_of_path(Path(folder)).get(split, [])
     columns = ("question", "answer")
-    return usable_items(f"{split} of {folder}", values, columns, lambda gold: None, 0)
+    return usable_items(f"{split} of {folder}", values, columns, lambda gold: None, max_bad_rows=0)
 
 
 def usable_items(

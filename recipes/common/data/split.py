@@ -72,8 +72,8 @@ def load_split(
     recipe, seed = args.recipe, args.training["seed"]
     count = recipe.num_validation_rows if args.validates else 0
     wanted = recipe.num_train_rows
-    loaded = replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe
-    train, held_out = load_rows(loaded, seed)
+    arguments = replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe
+    train, held_out = load_rows(arguments, seed)
     validation = None
     used = warm_start_questions(args.model["model_name_or_path"])
     if used:

@@ -128,7 +128,7 @@ def train(options: Namespace, folder: Path, words: list[str]) -> Path:
     if options.num_processes is not None:
         command += ["--num_processes", str(options.num_processes)]
     command += [str(config.with_name("train.py")), "--config", str(config), *words]
-    return finish(folder, command, group=Path(read_settings(config)["output_dir"]).name)
+    return run_python(folder, command, group=Path(read_settings(config)["output_dir"]).name)
 
 
 def supervise(options: Namespace, words: list[str], rows: int, steps: int, folder: Path) -> Path:
@@ -138,10 +138,10 @@ def supervise(options: Namespace, words: list[str], rows: int, steps: int, folde
             raise ValueError(f"{folder} has {done['steps']} steps, {done['rows']} rows: remove it.")
         return folder
     command = ["scripts/warm_start.py", "--config", str(options.config), "--rows", str(rows)]
-    return finish(folder, [*command, "--steps", str(steps), *words])
+    return run_python(folder, [*command, "--steps", str(steps), *words])
 
 
-def finish(folder: Path, command: list[str], group: str = "") -> Path:
+def run_python(folder: Path, command: list[str], group: str = "") -> Path:
     """Run Python with `command` and `--output_dir folder` until it ends; return the folder.
 
     `group` is the default of WANDB_RUN_GROUP. If the command fails, exit with its status. Ctrl-C

@@ -137,7 +137,7 @@ class InterruptCallback(TrainerCallback):
         period = generation_period(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
         )
-        if state.global_step % (period or 1):
+        if state.global_step % (period or 1):  # in the middle of a generation
             return
         accelerator, is_signalled = self.trainer.accelerator, self.signalled_at is not None
         flag = torch.tensor([is_signalled], dtype=torch.int, device=accelerator.device)
