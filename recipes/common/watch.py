@@ -242,7 +242,7 @@ class Watch(TrainerCallback):
 
 
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
-    """Patch a TRL trainer to log the metric and its push for the completions that it trains on."""
+    """Patch a TRL trainer to log a metric of its completions, and how their advantages move it."""
     calculate_rewards = trainer._calculate_rewards
     generate_and_score = trainer._generate_and_score_completions  # calls the other one
     measured = None

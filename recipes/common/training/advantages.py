@@ -128,4 +128,4 @@ def advantages_of(totals_C: list[float | None], num_generations: int) -> list[fl
     [0.8659, -0.8659, 0.8659, -0.8659]
     """
     rewards_C = [[] if total is None else [total] for total in totals_C]
-    return [sum(steps) for steps in normalise(rewards_C, num_generations)]
+    return [sum(one) for one in normalise(rewards_C, num_generations)]  # of one advantage or none
