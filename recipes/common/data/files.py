@@ -141,7 +141,7 @@ def as_written(rows: Iterable[dict], schema: pyarrow.Schema) -> Iterator[dict]:
 def table_rows(file: Path) -> Iterator[dict[str, str]]:
     """The rows of a table as text, so that 007 is not 7; its separator is that of the first line.
 
-    `csv`, as pandas would take the first column of rows with too many values as their index.
+    Read by `csv`: pandas would take the first column of rows with too many values as their index.
     """
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = lines.readline()

@@ -254,6 +254,7 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
         problem = f"too little to learn from: {words}, at least {USEFUL_A_STEP:g} are needed"
         return False, f"{problem}. {ADVICE}"
     sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
+    # The lines of single rewards: that of all rewards has no kind.
     of_sampled = figures[figures["kind"].notna() & figures["task"].isin(sampled)]
     kinds = of_sampled.groupby("task")["kind"].agg(set)
     if unread := ", ".join(kinds.index[kinds.map({"format", "control"}.issuperset)]):
