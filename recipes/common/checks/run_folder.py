@@ -9,6 +9,7 @@ yet.
 
 import ast
 import contextlib
+import fcntl
 import functools
 import hashlib
 import inspect
@@ -17,10 +18,9 @@ import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from accelerate.utils import broadcast_object_list
-from filelock import FileLock, Timeout
 
 from recipes.common.settings import PATHS, RecipeArguments, file_of
 from recipes.common.trainer import GRPOConfig
@@ -257,24 +257,22 @@ def check_resumable(checkpoint: Path, training: GRPOConfig, held_out: list[dict]
         )
 
 
-_lock: FileLock | None = None  # held for the life of the process
+_lock: IO | None = None  # held for the life of the process, which the kernel sees, also over NFS
 
 
 def take_lock(folder: Path) -> None:
     """Make and lock the folder; ValueError if another process has it (its launcher may be gone)."""
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
-    if _lock is not None:
-        _lock.release()
-    _lock = FileLock(folder / files.LOCK)
+    _lock = (folder / files.LOCK).open("a")
     try:
-        _lock.acquire(timeout=0)
-    except Timeout:
+        fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         raise ValueError(
-            f"{folder} is still being written by another process.\n"
-            "Wait for it to end, or use another output_dir."
+            f"{folder} is still being written by another process.\nWait for it to end, or use "
+            f"another output_dir; if its machine is lost, delete {files.LOCK}."
         ) from None
-    except NotImplementedError as error:  # the file system has no locks
+    except OSError as error:  # the file system has no locks
         print(f"warning: {folder} cannot be locked ({error}): let only one run write it.")
 
 
