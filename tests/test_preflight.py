@@ -214,7 +214,7 @@ def test_all_problems_are_reported_at_once(check):
     assert "\n4 problems; nothing was loaded and nothing was written:\n" in report(result)
 
 
-def test_what_is_raised_on_the_way_is_a_problem_with_its_source(check):
+def test_what_is_raised_on_any_rank_is_a_problem_with_its_source(check, monkeypatch):
     def refuse(completions: int, limit_s: float) -> str:
         raise ValueError("no isolation holds here")
 
@@ -224,6 +224,9 @@ def test_what_is_raised_on_the_way_is_a_problem_with_its_source(check):
     assert "recipes/common/data/" in problem and "'int' object" in problem
     (problem,) = check(rewards=[XmlFormat(), getting_ready(refuse)]).args.problems
     assert problem == "reward 'mine': no isolation holds here"
+    name = "recipes.common.checks.preflight.gather_object"
+    monkeypatch.setattr(name, lambda own: [*own, problem, problem])  # one node has no sandbox
+    assert check().args.problems == [problem]
 
 
 # Notes

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import wandb
+from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from transformers import Trainer, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
@@ -108,6 +109,8 @@ def preflight(
     with collect_errors(problems, f"model_name_or_path {args.model['model_name_or_path']!r}"):
         check_model(args, result.rows + validation)
     add_notes(result, held_out, validation)
+    if result.training:  # all ranks start or none, and none downloads what another still looks for
+        problems[:] = dict.fromkeys(gather_object(problems))
     return result
 
 
