@@ -38,7 +38,7 @@ def test_a_dry_run_stops_after_preflight_and_writes_nothing(
 
 def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monkeypatch):
     def ended_by_the_launcher(seconds):
-        raise SystemExit(-15)
+        raise SystemExit(seconds)
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
@@ -46,7 +46,7 @@ def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(capsys, monk
     monkeypatch.setattr("recipes.common.utils.screen.time.sleep", ended_by_the_launcher)
     with pytest.raises(SystemExit) as stop:
         refuse("a problem")
-    assert (stop.value.code, capsys.readouterr().out) == (-15, "")
+    assert (stop.value.code, capsys.readouterr().out) == (70, "")  # the first of a node waits 60
     monkeypatch.delenv("MASTER_ADDR")  # left over: nobody launched the others
     with pytest.raises(SystemExit) as stop:
         refuse("a problem")

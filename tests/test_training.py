@@ -109,6 +109,7 @@ def test_ctrl_c_saves_a_checkpoint_on_two_ranks_and_says_how_to_go_on(
     os.kill(process.pid, signal.SIGINT)  # the launcher alone; it is the recipe that must save
     process.wait(timeout=60)
     wait_for("Run the same command again", log)  # its child may still be saving
+    assert log.read_text().count("Interrupted: a checkpoint is saved") == 1
     (checkpoint,) = folder.glob("checkpoint-*")
     assert int(checkpoint.name.split("-")[1]) % 2 == 0, "saved in the middle of a generation"
     assert read_json(checkpoint / "trainer_state.json")["global_step"] >= 4

@@ -18,7 +18,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 from trl import GRPOTrainer
 
 from recipes.common.utils.run_files import MINUTES, read_json, write_json
-from recipes.common.utils.screen import announce
+from recipes.common.utils.screen import announce, is_main
 from recipes.common.utils.tables import in_words, percent
 
 INTERRUPTED = (
@@ -127,8 +127,8 @@ class InterruptCallback(TrainerCallback):
         now = time.monotonic()
         if self.signalled_at is None:
             self.signalled_at = now
-            # os.write: a print may be interrupted by the very signal that is handled here.
-            os.write(2, INTERRUPTED)
+            if is_main():  # os.write: the signal handled here may have interrupted a print
+                os.write(2, INTERRUPTED)
         elif number == signal.SIGINT and now - self.signalled_at > self.GRACE_S:
             raise KeyboardInterrupt
 

@@ -52,9 +52,9 @@ def bar(items: Sequence, title: str) -> Iterable:
 
 
 def refuse(message: str) -> NoReturn:
-    """Exit with status 2 and this message; the main process prints first."""
+    """Exit with status 2 and this message; the main process prints first, then one on each node."""
     if not is_main():
-        time.sleep(OTHERS_WAIT_S)
+        time.sleep(OTHERS_WAIT_S + 2 * THREADS_WAIT_S * int(os.environ["LOCAL_RANK"]))
     print(shown(message), flush=True)
     end(2)
 
