@@ -1,4 +1,4 @@
-"""`dtype: fastest`: measured once, recorded, and the same after a resume."""
+"""What a run takes of its machines: the fastest dtype, measured once and kept, and the hardware."""
 
 from types import SimpleNamespace
 
@@ -31,3 +31,11 @@ def test_a_resumed_run_keeps_the_precision_of_its_record(tmp_path, monkeypatch, 
     write_json(tmp_path / RECORD, {"dtype": "bfloat16"})
     training = SimpleNamespace(output_dir=str(tmp_path), world_size=1)
     assert dtype_of_run(SimpleNamespace(fresh=fresh), training) == expected
+
+
+def test_the_hardware_of_a_run_is_that_of_all_its_machines(monkeypatch):
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert machine.versions()["hardware"] == "12 CPU cores"

@@ -75,10 +75,12 @@ def make_head_input_contiguous(model: PreTrainedModel) -> None:
 
 def versions() -> dict[str, Any]:
     """Python, packages, commit, hardware and command of this process, without secrets."""
-    changes, cores = _git("status", "--porcelain"), usable_cores()
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    machines = max(1, processes // int(os.environ.get("LOCAL_WORLD_SIZE", processes)))
+    changes, cores = _git("status", "--porcelain"), machines * usable_cores()
     hardware = f"{cores} CPU core{'s' * (cores != 1)}"
     if torch.cuda.is_available():
-        hardware = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+        hardware = f"{machines * torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     return {
         "versions": package_versions(),
         "commit": _git("rev-parse", "HEAD"),
