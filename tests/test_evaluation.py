@@ -69,6 +69,7 @@ def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, mon
         )
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
             evaluate(here, ROWS, answer_metric, samples=1)
+    assert [len(part) for part in parts] == [3, 2, 2]  # no reward is asked twice of a row
     merged = {row["row"]: row for part in parts for row in part}
     assert [merged[i] for i in range(7)] == whole
     assert [row["prompt"] for row in whole] == [row["prompt"] for row in ROWS]

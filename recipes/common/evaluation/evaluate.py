@@ -46,8 +46,8 @@ def evaluate(
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
     starts = range(0, len(rows), size)
-    # Under ZeRO-3 every rank must generate equally often: a rank without a batch repeats the last
-    # batch, and `by_row` drops the duplicates.
+    # Under ZeRO-3 every rank must generate equally often: a rank without a batch of its own repeats
+    # the last one, and scores nothing of it.
     rounds = math.ceil(len(starts) / world_size)
     rewards = [reward_of(reward) for reward in trainer.reward_funcs]
     # Reward models are left out: only TRL holds their tokenizers.
@@ -58,10 +58,12 @@ def evaluate(
     trainer.model.eval()
     with contained("evaluate"):  # tools, which draw random numbers too, run inside
         for done in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
-            number = min(done * world_size + rank, len(starts) - 1)  # of this rank's batch
+            own = done * world_size + rank  # the number of this rank's batch, if there is one
+            number = min(own, len(starts) - 1)
             batch = rows[starts[number] : starts[number] + size]
             missing = size - len(batch) if trainer.use_vllm else 0  # TRL needs equal batches
             filled = batch + batch[-1:] * missing
+            batch = batch if own == number else []
             rollouts = complete(filled)[: len(batch)]
             # The metric reads the rollouts before any reward sees them.
             places = range(starts[number], starts[number] + len(batch))
@@ -69,7 +71,7 @@ def evaluate(
                 {"row": place, **describe_rollout(row, rollout, metric, rewards)}
                 for place, row, rollout in zip(places, batch, rollouts, strict=True)
             ]
-            scores = call_rewards(batch, rollouts, called, loop)
+            scores = call_rewards(batch, rollouts, called, loop) if batch else []
             for result, of_row in zip(results, scores, strict=True):
                 result["rewards"] = of_row
             for draw in range(samples):
