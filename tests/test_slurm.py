@@ -47,6 +47,7 @@ def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_addres
     job, processes, slurm, tmp_path
 ):
     recipe = ["recipes/x/train.py", "--config", "my run.yaml"]
+    recipe += ["--ddp_timeout", "3600"] if job else []  # else it is that of the script
     assert slurm("zero2.yaml", *recipe, **job).wait(timeout=20) == 0
     for rank in ("0", "1"):
         first, *words = (tmp_path / f"node-{rank}").read_text().splitlines()
@@ -54,7 +55,8 @@ def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_addres
         assert (first, options["--config_file"]) == ("launch", "zero2.yaml")
         assert (options["--num_machines"], options["--num_processes"]) == ("2", processes)
         assert (options["--machine_rank"], options["--main_process_ip"]) == (rank, "alpha")
-        assert words[-6:] == [*recipe, "--ddp_timeout", "600", "16"]  # and the cores of a step
+        timeout = [] if job else ["--ddp_timeout", "600"]
+        assert words[18:] == [*recipe, *timeout, "16"]  # and the cores of a step
 
 
 def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(
