@@ -116,6 +116,14 @@ def test_what_can_train_passes(check):
     assert "only its first 1000 rows were checked" in report(result)
 
 
+def test_a_model_that_the_cache_has_in_part_is_downloaded_on(check, monkeypatch, tmp_path_factory):
+    part = tmp_path_factory.mktemp("cache") / "1.safetensors"  # or config.json alone
+    part.with_name("x.index.json").write_text('{"weight_map": {"a": "1.safetensors", "b": "2"}}')
+    cached = "recipes.common.checks.model.try_to_load_from_cache"
+    monkeypatch.setattr(cached, lambda *_, **__: str(part))
+    assert check().args.problems == []
+
+
 def test_a_row_without_a_reference_answer_is_scored_by_what_needs_none(check):
     def earned(answer: Callable) -> list[tuple]:
         result = check(reference=answer)

@@ -75,14 +75,20 @@ def check_reward_model(name: str) -> None:
 
 
 def model_folder(model: str, revision: str | None = None) -> Path | None:
-    """The folder of a model, local or in the Hub's cache; None if it is not on this disk."""
+    """The folder of a model, local or in the Hub's cache; None if it is not whole on this disk."""
     if Path(model).is_dir():
         return Path(model)
     try:
         cached = try_to_load_from_cache(model, "config.json", revision=revision)
     except ValueError:  # not the form of a Hub id
         return None
-    return Path(cached).parent if isinstance(cached, str) else None
+    folder = Path(cached).parent if isinstance(cached, str) else None
+    names = {path.name for path in folder.iterdir()} if folder else set()
+    # Of a download that was cut short weights are missing: loading the model goes on with it.
+    weights = [{"model.safetensors"}, {"pytorch_model.bin"}]
+    for index in folder.glob("*.index.json") if folder else ():
+        weights.append({*read_json(index, {}).get("weight_map", {"": ""}).values()})
+    return folder if any(files <= names for files in weights) else None
 
 
 def check_absent(name: str) -> None:

@@ -186,15 +186,9 @@ def score_rows(
     for task, numbered in rows_by_task(rows).items():
         for reward in rewards:
             line = {
-                "task": task,
-                "weight": None,
-                "reward": reward.name,
-                "kind": reward.kind,
-                "rows scored": 0,
-                "reference earns": None,
-                "full": reward.full,
-                "empty earns": None,
-            }
+                "task": task, "weight": None, "reward": reward.name, "kind": reward.kind,
+                "rows scored": 0, "reference earns": None, "full": reward.full, "empty earns": None,
+            }  # fmt: skip
             lines.append(line)
             wrong: list[str] = []
             with collect_errors(wrong, f"reward {reward.name!r}"):
