@@ -134,11 +134,10 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
             f"{started} processes were started on this machine, and {devices} GPUs are visible: "
             "start one for each GPU, by accelerate launch --num_processes."
         )
-    if asked_engine().startswith("ZeRO"):
-        if problems:  # GRPOConfig would start DeepSpeed, which may compile for minutes
-            return None, None
-    elif world_size() > 1:
+    if world_size() > 1:  # also with problems, which the others may not have: see `preflight`
         announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
+    elif problems and asked_engine().startswith("ZeRO"):
+        return None, None  # GRPOConfig would start DeepSpeed, which may compile for minutes
     if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
         training["num_generations_eval"] = training["num_generations_eval"] or 1
     model = config = None
