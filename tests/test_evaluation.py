@@ -1,6 +1,7 @@
 """Before and after: the same rows and decoding, row by row, whatever the number of processes."""
 
 import asyncio
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -59,22 +60,24 @@ def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, mon
         "recipes.common.evaluation.evaluate.gather_object", lambda rows: parts.append(rows) or rows
     )
     shared = {name: getattr(trainer, name) for name in ("args", "model", "reward_funcs")}
-    for rank in range(3):
+    seed, trainer.args.vllm_tensor_parallel_size = torch.initial_seed, 3
+    for use_vllm, rank in itertools.product((False, True), range(3)):
         calls.append([])
         here = SimpleNamespace(
             accelerator=SimpleNamespace(process_index=rank, num_processes=3),
-            complete=lambda *words, **kw: calls[-1].append(1) or trainer.complete(*words, **kw),
-            use_vllm=False,
+            complete=lambda *rows, **kw: calls[-1].append(seed()) or trainer.complete(*rows, **kw),
+            use_vllm=use_vllm,
             **shared,
         )
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
             evaluate(here, ROWS, answer_metric, samples=1)
-    assert [len(part) for part in parts] == [3, 2, 2]  # no reward is asked twice of a row
-    merged = {row["row"]: row for part in parts for row in part}
+    assert [len(part) for part in parts[:3]] == [3, 2, 2]  # no reward is asked twice of a row
+    merged = {row["row"]: row for part in parts[:3] for row in part}
     assert [merged[i] for i in range(7)] == whole
     assert [row["prompt"] for row in whole] == [row["prompt"] for row in ROWS]
     # Under ZeRO-3 a rank that has one batch less would leave the others waiting.
-    assert [len(of_rank) for of_rank in calls] == [4] * 3
+    assert [len(of_rank) for of_rank in calls] == [4] * 6
+    assert calls[0] != calls[1] and calls[3] == calls[4] == calls[5]  # sharing a vLLM: as one
 
 
 def test_an_evaluation_is_repeatable_and_leaves_the_trainer_and_what_it_draws_alone(trainer):

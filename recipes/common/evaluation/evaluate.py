@@ -54,6 +54,8 @@ def evaluate(
     called = [reward for reward in rewards if complete is None and not reward.is_model]
     complete = complete or trainer.complete
     loop = getattr(trainer, "async_loop", None)  # on which async rewards run in training
+    # The processes that share a vLLM must draw alike: each goes on with the token that it drew.
+    alike = trainer.args.vllm_tensor_parallel_size if trainer.use_vllm else 1
     was_training, evaluated = trainer.model.training, []
     trainer.model.eval()
     with contained("evaluate"):  # tools, which draw random numbers too, run inside
@@ -76,7 +78,8 @@ def evaluate(
                 result["rewards"] = of_row
             for draw in range(samples):
                 # One seed for each batch and draw, on whatever rank; the primes keep seeds apart.
-                torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
+                first = number - number % alike
+                torch.manual_seed(trainer.args.seed * 1_000_003 + first * 1_009 + draw)
                 drawn = complete(filled, do_sample=True)[: len(batch)]
                 for result, row, rollout in zip(results, batch, drawn, strict=True):
                     outcome, _ = measure_or_fail(metric, row, rollout.text)
