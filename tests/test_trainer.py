@@ -1,6 +1,4 @@
-"""The trainer that works on the rewards of a batch: failures are counted and voided, shaping is
-gated.
-"""
+"""The trainer works on the rewards of a batch: failures are counted and voided, shaping gated."""
 
 import inspect
 import json
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import trl
+from accelerate import FullyShardedDataParallelPlugin
 from datasets import Dataset
 from support.launching import run_on_two
 from support.scored_by_place import (
@@ -183,6 +182,15 @@ def test_rounding_in_a_group_without_spread_moves_nothing_where_it_is_skipped(
 def test_a_loss_in_which_every_completion_counts_skips_none(tmp_path, settings):
     config = {"output_dir": str(tmp_path), "bf16": False, "skip_zero_advantages": True}
     assert GRPOConfig(**config).skips and not GRPOConfig(**config, **settings).skips
+
+
+def test_fsdp2_returns_log_probabilities_in_float32(model, tmp_path, monkeypatch):
+    trainer = make_trainer(model, tmp_path, [give("right", RIGHT)], MATHS, {})
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    plugin.set_mixed_precision("bf16")
+    monkeypatch.setattr(trainer.accelerator.state, "fsdp_plugin", plugin, raising=False)
+    trainer.create_accelerator_and_postprocess()
+    assert plugin.mixed_precision_policy.output_dtype is None
 
 
 # Rates and gates

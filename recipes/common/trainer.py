@@ -342,6 +342,17 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     # --- The update, and evaluation
 
+    def create_accelerator_and_postprocess(self):
+        """Do as transformers does; let FSDP2 return log-probabilities in float32, as all engines.
+
+        In bf16, accelerate's policy rounds to bfloat16 what the whole model returns.
+        """
+        super().create_accelerator_and_postprocess()
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        policy = getattr(plugin, "mixed_precision_policy", None)
+        if hasattr(policy, "output_dtype"):  # FSDP1's has none
+            plugin.mixed_precision_policy = replace(policy, output_dtype=None)
+
     def _save_checkpoint(self, model, trial):
         """Save a checkpoint with a manifest as its last file, and then delete the oldest ones.
 
