@@ -20,16 +20,24 @@ SLOW, FAST = 2.0, 1.0
     ],
 )
 def test_the_faster_precision_is_taken(monkeypatch, seconds, dtype):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     monkeypatch.setattr(machine, "_seconds_of_products", seconds.get)
-    assert machine.fastest_dtype() == (dtype, max(seconds.values()) / min(seconds.values()))
+    times = max(seconds.values()) / min(seconds.values())
+    assert machine.fastest_dtype(use_cpu=True) == (dtype, times)
+
+
+@pytest.mark.parametrize(("major", "dtype"), [(7, "float32"), (8, "bfloat16")])  # 7: emulates it
+def test_a_gpu_gets_the_precision_that_its_hardware_has(monkeypatch, major, dtype):
+    gpu = {"is_available": True, "current_device": 0, "_check_bf16_tensor_supported": True}
+    for name, value in (gpu | {"get_device_properties": SimpleNamespace(major=major)}).items():
+        monkeypatch.setattr(torch.cuda, name, lambda *device, value=value: value)
+    assert machine.fastest_dtype(use_cpu=False) == (dtype, 1.0)
 
 
 @pytest.mark.parametrize(("fresh", "expected"), [(False, "bfloat16"), (True, "float32")])
 def test_a_resumed_run_keeps_the_precision_of_its_record(tmp_path, monkeypatch, fresh, expected):
-    monkeypatch.setattr("recipes.common.checks.run_folder.fastest_dtype", lambda: ("float32", 1.0))
+    monkeypatch.setattr("recipes.common.checks.run_folder.fastest_dtype", lambda _: ("float32", 1))
     write_json(tmp_path / RECORD, {"dtype": "bfloat16"})
-    training = SimpleNamespace(output_dir=str(tmp_path), world_size=1)
+    training = SimpleNamespace(output_dir=str(tmp_path), world_size=1, use_cpu=True)
     assert dtype_of_run(SimpleNamespace(fresh=fresh), training) == expected
 
 

@@ -9,7 +9,7 @@ from recipes.common.checks.memory import memory_note, update_bytes
 
 TRAINING = {
     "per_device_train_batch_size": 16, "num_generations": 8, "max_completion_length": 160,
-    "share_prompts": True, "gradient_checkpointing": False, "beta": 0.0,
+    "share_prompts": True, "gradient_checkpointing": False, "beta": 0.0, "use_cpu": True,
 }  # fmt: skip
 
 

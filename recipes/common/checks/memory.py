@@ -33,13 +33,13 @@ def memory_note(
     """
     if asked_engine() not in ("one process", "DDP") or not training["max_completion_length"]:
         return []
-    if free is None and torch.cuda.is_available():
+    if free is None and torch.cuda.is_available() and not training["use_cpu"]:
         free = torch.cuda.mem_get_info()[0]
     elif free is None:
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         free = psutil.virtual_memory().available / processes
     if dtype == "fastest":
-        dtype = fastest_dtype()[0]
+        dtype = fastest_dtype(training["use_cpu"])[0]
     asked = fitting = training["per_device_train_batch_size"]
     needed = fitting_needs = update_bytes(model, training, dtype, prompt_tokens, asked)
     if needed <= free:
@@ -82,7 +82,7 @@ def update_bytes(
         prompts = math.ceil(completions / training["num_generations"])  # one for each group
     written = completions * training["max_completion_length"]
     tokens = written + prompts * prompt_tokens
-    part, copies = LOGITS_ON_GPU if torch.accelerator.is_available() else LOGITS_ON_CPU
+    part, copies = LOGITS_ON_CPU if training["use_cpu"] else LOGITS_ON_GPU
     logits = min(written, TOKEN_CHUNK_SIZE) * min(part, config.vocab_size) * 4 * copies
     # What a layer keeps of a token: four tensors of the MLP, eight others, norms in float32.
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size

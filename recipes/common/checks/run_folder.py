@@ -80,7 +80,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
         with contextlib.suppress(ValueError, OSError):  # `open_run_folder` refuses what is damaged
             dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
-        dtype, times = fastest_dtype()
+        dtype, times = fastest_dtype(training.use_cpu)
         announce(f"dtype: {dtype}, the fastest here, by {times:.1f} times (dtype: fastest)")
     return broadcast_object_list([dtype])[0] if training.world_size > 1 else dtype
 

@@ -105,7 +105,7 @@ def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
     arguments = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
-        "dtype": fastest_dtype()[0] if model.dtype == "fastest" else model.dtype,
+        "dtype": fastest_dtype(training.use_cpu)[0] if model.dtype == "fastest" else model.dtype,
     }
     known = {name: value for name, value in arguments.items() if value is not None}
     training.model_init_kwargs = {**known, **(training.model_init_kwargs or {})}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 
 from recipes.common.utils.secrets import hide_secrets
@@ -38,15 +39,16 @@ def use_all_cores(training: TrainingArguments) -> None:
         torch.set_num_threads(max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
-def fastest_dtype() -> tuple[str, float]:
-    """The faster of bfloat16 and float32 on this machine, and how many times faster it is.
+def fastest_dtype(use_cpu: bool) -> tuple[str, float]:
+    """The faster of bfloat16 and float32 where a run computes, and how many times faster it is.
 
     On a CPU this measures matrix products for a fraction of a second: bfloat16 is twice as fast as
     float32 on one CPU and half as fast on another. On an accelerator nothing is measured (1.0):
-    bfloat16 wins if supported.
+    bfloat16 wins if the hardware has it; older GPUs emulate it.
     """
-    if torch.accelerator.is_available():
-        has_bfloat16 = not torch.cuda.is_available() or torch.cuda.is_bf16_supported()
+    if not use_cpu:
+        is_cuda = torch.cuda.is_available()
+        has_bfloat16 = not is_cuda or torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16" if has_bfloat16 else "float32"), 1.0
     seconds = {name: _seconds_of_products(getattr(torch, name)) for name in DTYPES}
     fastest = min(DTYPES, key=seconds.get)
@@ -79,7 +81,7 @@ def versions() -> dict[str, Any]:
     machines = max(1, processes // int(os.environ.get("LOCAL_WORLD_SIZE", processes)))
     changes, cores = _git("status", "--porcelain"), machines * usable_cores()
     hardware = f"{cores} CPU core{'s' * (cores != 1)}"
-    if torch.cuda.is_available():
+    if PartialState().device.type == "cuda":
         hardware = f"{machines * torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     return {
         "versions": package_versions(),
