@@ -6,7 +6,7 @@ import pytest
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.scored_by_place import give, give_steps, make_trainer
 
-from recipes.common.sampling import probe
+from recipes.common.sampling import idle, probe
 from recipes.common.sampling.probe import figures_of, keep_rows, score
 from recipes.common.training.advantages import has_spread
 from recipes.common.utils.run_files import read_json, read_rows
@@ -167,6 +167,16 @@ def test_what_was_sampled_and_measured_is_written(probed, tmp_path):
     figures = read_json(folder / "figures.json")
     assert figures["enough"] and figures["push"].keys() == {"strict", "lenient", "format"}
     assert figures["verdict"].startswith("enough to learn from: 2 useful groups are expected")
+
+
+def test_a_quantized_model_gets_the_adapter_that_transformers_wants(probed, monkeypatch, tmp_path):
+    def make(**settings):
+        raise TypeError(f"{settings['quantization_config']}, {settings['peft_config']}")
+
+    monkeypatch.setattr(idle, "get_quantization_config", lambda of_model: "in 4 bits")
+    monkeypatch.setattr(idle, "GRPOTrainer", make)
+    _, _, error = probed("--output", tmp_path / "probe", "--use_peft", "true")
+    assert "in 4 bits, LoraConfig(" in error
 
 
 def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(probed, tmp_path):

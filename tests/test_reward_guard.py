@@ -1,6 +1,4 @@
-"""The guard: a reward that fails is told from one that grades, row by row, and none can hang the
-job.
-"""
+"""The guard: a reward that fails is told from one that grades, row by row; none hangs the job."""
 
 import asyncio
 import logging

@@ -1,6 +1,4 @@
-"""Recipes really launched on a tiny random model: they train, log, evaluate, resume, and stop on
-Ctrl-C.
-"""
+"""Recipes launched on a tiny random model: they train, log, evaluate, resume, stop on Ctrl-C."""
 
 import json
 import os

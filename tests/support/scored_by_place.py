@@ -25,9 +25,7 @@ TINY = {
 def give(
     name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None
 ) -> Callable:
-    """A reward that gives the first completion of a call the first amount, and so on; then it
-    starts again.
-    """
+    """A reward that gives the completions of a call these amounts in turn."""
 
     def reward(prompts, completions, log_extra, **kwargs):
         places = range(len(completions))
@@ -54,9 +52,7 @@ def as_async(reward: Callable) -> Callable:
 
 
 def make_trainer(model, folder, rewards, tasks, settings, trainer=GRPOTrainer, **config):
-    """A trainer of the tiny model on one row a task; `settings` and `config` are fields of our
-    GRPOConfig.
-    """
+    """A trainer of the tiny model on one row a task; `settings`, `config`: of our GRPOConfig."""
     rows = [{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)]
     rows = Dataset.from_list(rows)
     args = GRPOConfig(output_dir=str(folder), **{**TINY, **config, **settings})

@@ -22,9 +22,7 @@ STEPS = [
 
 
 def writes(trainer, texts: list[str]) -> None:
-    """Let the model write the first six tokens of these texts, each with an end of sequence behind
-    it.
-    """
+    """Let the model write the first six tokens of these texts, each with an end behind it."""
     tokenizer = trainer.processing_class
     ids = [tokenizer(text)["input_ids"] + [tokenizer.eos_token_id] for text in texts]
     rows = torch.tensor([(row + [tokenizer.pad_token_id] * 6)[:6] for row in ids])

@@ -1,6 +1,4 @@
-"""A recipe's trainer without training, for scripts: one process that completes and scores rows as a
-run does.
-"""
+"""A recipe's trainer without training, for scripts: it completes and scores rows as a run does."""
 
 import tempfile
 from pathlib import Path
@@ -10,7 +8,7 @@ import torch
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 from tqdm import tqdm
-from trl import ModelConfig, get_quantization_config
+from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from recipes.common.data.recipe import Recipe, with_columns
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
@@ -54,10 +52,11 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
     model: Any = name or of_model.model_name_or_path
     try:
         tokenizer = load_tokenizer(model, of_model.model_revision, training.trust_remote_code)
+        quantization = get_quantization_config(of_model)
         if Path(model, "adapter_config.json").is_file():
-            model = AutoPeftModelForCausalLM.from_pretrained(model, **training.model_init_kwargs)
-            training.model_init_kwargs = None
-        quantization = get_quantization_config(of_model) if isinstance(model, str) else None
+            init_kwargs = {"quantization_config": quantization, **training.model_init_kwargs}
+            model = AutoPeftModelForCausalLM.from_pretrained(model, **init_kwargs)
+            training.model_init_kwargs = quantization = None
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=recipe.rewards,
@@ -65,6 +64,8 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
             train_dataset=Dataset.from_list([{"prompt": "never trained on"}]),
             processing_class=tokenizer,
             quantization_config=quantization,
+            # transformers takes no quantized model without an adapter; a new one changes nothing.
+            peft_config=get_peft_config(of_model) if quantization else None,
         )
     except (OSError, TypeError, ValueError, RuntimeError) as error:  # the last: other shapes
         wanted = "give a Hub id, a checkpoint or the folder of a finished run"
