@@ -80,7 +80,10 @@ def contained(*key: Any) -> Iterator[None]:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)
     if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.manual_seed(seed)
+        torch = sys.modules["torch"]
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed(seed)
     try:
         with exits_end():
             yield

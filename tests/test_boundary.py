@@ -16,7 +16,7 @@ from transformers import TrainerState
 
 from recipes.common.evaluation.metrics import measure_or_fail
 from recipes.common.training.guard import Guard
-from rewards.boundary import ForeignExit, describe, measure, score
+from rewards.boundary import ForeignExit, contained, describe, measure, score
 from rewards.contract import at_once, reward_of
 
 ROW = {"prompt": [{"role": "user", "content": "9 + 9 ="}], "answer": "18"}
@@ -123,6 +123,18 @@ def test_what_a_reward_draws_repeats_for_the_same_step_and_completions_alone():
     first = at_step(1, "a", "b")
     assert at_step(1, "a", "b") == first and first[0] != first[1]
     assert not set(first) & {*at_step(2, "a", "b"), *at_step(1, "a", "c")}
+
+
+def test_on_a_gpu_draws_are_seeded_and_its_state_is_restored_too(monkeypatch):
+    states = ["before"]
+    gpu = {"is_initialized": lambda: True, "get_rng_state": lambda: states[-1]}
+    gpu |= {"set_rng_state": states.append, "manual_seed": states.append}
+    for name, function in gpu.items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    for key in ("a", "b", "a"):
+        with contained(key):
+            assert states[-1] == states[1] if key == "a" else states[-1] != states[1]
+        assert states[-1] == "before"
 
 
 # How it ends

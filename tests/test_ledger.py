@@ -1,6 +1,4 @@
-"""The ledger: the pages follow from results/, and a run is compared with the change that an entry
-expects.
-"""
+"""The ledger: the pages follow from results/, and a run is compared with what an entry expects."""
 
 import re
 from statistics import mean

@@ -1,6 +1,4 @@
-"""Process supervision: the advantage of a token is its completion's and those of the steps that end
-behind it.
-"""
+"""Process supervision: a token has its completion's advantage and those of steps that end later."""
 
 import json
 import math

@@ -20,9 +20,7 @@ UID = 61234
 
 
 def in_child(work, *confinements):
-    """What `work` returns, or the name of the error it raises, in a forked child under the
-    confinements.
-    """
+    """What `work` returns, or the name of its error, in a forked child under the confinements."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -28,9 +28,7 @@ def k3(new: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
 def surrogate(
     ratio: torch.Tensor, advantage: torch.Tensor, epsilon: float, epsilon_high: float
 ) -> torch.Tensor:
-    """What one token is worth: a good one no more than at 1 + epsilon_high, a bad one no more than
-    at 1 - epsilon.
-    """
+    """What one token is worth: at most as at 1 + epsilon_high, a bad one as at 1 - epsilon."""
     return advantage * (min(ratio, 1 + epsilon_high) if advantage > 0 else max(ratio, 1 - epsilon))
 
 
@@ -70,9 +68,7 @@ def grpo_loss(
     num_items_in_batch,
     **settings,
 ) -> torch.Tensor:
-    """The loss of a batch of (completions, tokens); of dapo and cispo with the divisor
-    `num_items_in_batch`.
-    """
+    """The loss of (completions, tokens); dapo and cispo divide by `num_items_in_batch`."""
     rows = zip(new, old, ref, advantages, mask.bool(), strict=True)
     kept = [[tokens[real] for tokens in row] for *row, real in rows if real.any()]
     sequences = [token_losses(*row, loss_type, **settings) for row in kept]

@@ -1,6 +1,4 @@
-"""Processes, and the sandbox package where every user can read it: a clone may lie where others
-cannot enter.
-"""
+"""Processes, and the sandbox package where every user can read it, as perhaps not in a clone."""
 
 import atexit
 import contextlib
@@ -48,9 +46,7 @@ def descendants(pid: int) -> list[int]:
 
 @functools.cache
 def folder_for_everyone() -> Path:
-    """A folder outside the clone that holds `rewards/sandbox` and an empty `rewards/__init__.py`;
-    removed at exit.
-    """
+    """A folder outside the clone, until exit, with `rewards/sandbox` in an empty package."""
     folder = Path(tempfile.mkdtemp(prefix="sandbox-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shutil.copytree(
