@@ -1,6 +1,4 @@
-"""The pages name only what is there: links and headings, paths, options of scripts and recipes;
-the example of a language model as the scorer runs.
-"""
+"""The pages name only what is there: links, headings, paths, options; the example judge runs."""
 
 import asyncio
 import dataclasses

@@ -192,9 +192,7 @@ def test_fsdp2_takes_several_updates_and_chooses_a_checkpoint_as_ddp_does(traine
 
 
 def test_two_ranks_that_share_prompts_take_the_first_step_of_plain_trl(trained):
-    """The first alone: TRL draws random numbers to shuffle what is kept in order where prompts are
-    shared, so the next completions are others.
-    """
+    """The first alone: TRL shuffles by random numbers, so that the next completions are others."""
     plain = trained("ddp", "full", share_prompts="false", max_steps=1)
     for launch in ("ddp", "zero2", "zero3", "fsdp2"):
         shared = trained(launch, "full")

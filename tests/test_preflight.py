@@ -1,6 +1,4 @@
-"""Preflight refuses what cannot train before a weight is loaded, names the remedy, and reports all
-problems at once. Bad values and files: bad_inputs/.
-"""
+"""Preflight names all problems, each with a remedy, before a weight is loaded (see bad_inputs)."""
 
 import os
 import shlex

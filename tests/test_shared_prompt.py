@@ -1,6 +1,4 @@
-"""A prompt computed once for its group gives what TRL gives: completions and gradient. Where it
-would not, TRL's own way runs and a warning says so.
-"""
+"""A prompt computed once for its group gives TRL's completions and gradient, or TRL's way runs."""
 
 import warnings
 from pathlib import Path

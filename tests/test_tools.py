@@ -1,6 +1,4 @@
-"""Tools and environments: TRL's rollout and ours are one, `get_reward` is guarded like any reward,
-and only the model is scored.
-"""
+"""Tools and environments: TRL's rollout is ours, `get_reward` is guarded, the model is scored."""
 
 import asyncio
 import json

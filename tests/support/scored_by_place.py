@@ -1,6 +1,4 @@
-"""Runs whose rewards go by the place of a completion in the batch: every advantage can be worked
-out by hand.
-"""
+"""Runs whose rewards go by the place of a completion: advantages can be worked out by hand."""
 
 import asyncio
 import functools

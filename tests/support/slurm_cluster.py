@@ -1,6 +1,4 @@
-"""A Slurm of two nodes on this machine, n1 and n2, from Debian's packages unpacked in .slurm/root
-(`make test-slurm` puts them there). It needs root: each node has a host name of its own.
-"""
+"""A Slurm of two nodes, n1 and n2, from packages in .slurm/root (`make test-slurm`); needs root."""
 
 import contextlib
 import os

@@ -61,9 +61,7 @@ def main(model: Path, folder: Path) -> None:
 
 
 def skipped(model: Path, folder: Path) -> tuple[float, float]:
-    """The largest change of a weight in a step, and the largest that leaving out completions of
-    advantage 0 makes.
-    """
+    """The largest change of a weight in a step, and the largest that skipping completions makes."""
     ends = []
     for skip in (False, True):
         config = {"optim": "sgd", "learning_rate": 1.0, "skip_zero_advantages": skip, **BATCH}
