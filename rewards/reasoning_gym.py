@@ -89,8 +89,7 @@ def _gold(entry: str) -> str | None:
 class ReasoningGym:
     """Verifier for rows with an `entry` column: `correct` if the task's own verifier accepts.
 
-    The answer is read from the `<answer>` tag; a tag inside `<think>` does not count. Logs the
-    columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
+    Logs the columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
     """
 
     __name__ = "reasoning_gym"
@@ -107,6 +106,10 @@ class ReasoningGym:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
+        """Score the answer in the last `<answer>` tag; one inside `<think>` does not count.
+
+        None for a row whose `entry` cannot be used.
+        """
         texts = [answer_part(completion_text(completion)) for completion in completions]
         parsed = read_each(last_tag, texts)
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)

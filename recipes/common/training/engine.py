@@ -73,7 +73,11 @@ def engine_name(engine: dict[str, Any]) -> str:
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
-    """The engine in use, read from the trainer: `{"distributed_type": "MULTI_GPU", ...}`."""
+    """The engine in use, read from the trainer, by accelerate's names.
+
+    Such as `{"distributed_type": "DEEPSPEED", "zero_stage": 3, "share_held": 0.5, ...}`, where this
+    rank keeps half of the parameters.
+    """
     accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
     if deepspeed:
         configs = {

@@ -12,7 +12,7 @@ from recipes.common.utils.stats import t_interval
 
 WINDOW = 20  # the running interval covers this many logged steps
 FEWEST_STEPS = 6
-LEVEL = 0.05
+MISS = 0.05  # the share of intervals that may miss the mean
 Outcomes = dict[str, bool]  # one completion's metrics, by name
 
 
@@ -57,7 +57,7 @@ def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dic
 
 
 def running_interval(history: list[float], looks: int) -> tuple[float, float] | None:
-    """The 95 % interval of the mean push of the last `WINDOW` (20) logged steps; None before six.
+    """The 95 % interval of the mean push (a covariance) of the last 20 logged steps; None before 6.
 
     The 95 % hold for so many intervals together as `looks` says (Bonferroni): alone, one in twenty
     would be wrong by chance.
@@ -65,7 +65,7 @@ def running_interval(history: list[float], looks: int) -> tuple[float, float] | 
     recent = history[-WINDOW:]
     if len(recent) < FEWEST_STEPS:
         return None
-    return t_interval(recent, level=LEVEL / max(1, looks))
+    return t_interval(recent, level=MISS / max(1, looks))
 
 
 def figures(

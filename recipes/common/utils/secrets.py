@@ -115,7 +115,7 @@ def hide_in_text(text: str) -> str:
     """
     secrets = set(_seen)  # values of this run's settings
     for name, value in os.environ.items():
-        if is_secret(name) and is_unmistakable(name, value):
+        if is_secret(name) and is_unmistakable(name, value):  # no word that a text may hold
             secrets.add(value.strip())
     for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
         text = text.replace(secret, HIDDEN)
