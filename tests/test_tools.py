@@ -273,7 +273,7 @@ def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make,
 def test_the_probe_refuses_an_environment_whose_rollouts_are_over(parse):
     args, rewards, _ = parts_of(parse, reward_funcs=["gsm8k_correctness"])
     with pytest.raises(ValueError, match="an environment lives as long as its rollout"):
-        check_probe(args.training, rewards, ROWS, at_once=4)
+        check_probe(args.training, rewards, ROWS, batch=4)
 
 
 class Asks:
