@@ -25,9 +25,7 @@ LONGEST = ("test_launch", "test_arms", "test_training", "test_two_nodes", "test_
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, as a file goes to one of two processes (Makefile); what has a target
-    of its own is skipped elsewhere, with that as the reason.
-    """
+    """The longest files first, as one process takes a file; what has a target runs by it alone."""
     items.sort(key=lambda item: item.path.stem not in LONGEST)
     for item in items:
         for name in OWN_TARGET:

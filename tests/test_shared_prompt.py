@@ -120,6 +120,17 @@ def test_generation_is_that_of_a_prompt_computed_for_each_row(pair, model, promp
     assert torch.equal(plain, shared)
 
 
+def test_prompts_are_computed_in_the_mixed_precision_of_the_run(model, tmp_path):
+    rows, kinds = Dataset.from_list([{"prompt": "any"}]), []
+    settings = {**TINY, **PLAIN_DESCENT, "bf16": True, "share_prompts": True}
+    args = GRPOConfig(output_dir=str(tmp_path), **settings)
+    model = GRPOTrainer(str(model), give("reward", [1.0]), args, rows).model
+    keys = model.base_model.layers[0].self_attn.k_proj
+    keys.register_forward_hook(lambda _, inputs, output: kinds.append(output.dtype))
+    model.generate(**two_groups(), generation_config=GenerationConfig(max_new_tokens=1))
+    assert set(kinds) == {torch.bfloat16}
+
+
 def test_a_completion_that_has_ended_leaves_the_batch_and_the_others_stay_the_same(pair, model):
     rows = []
     plain, _ = pair

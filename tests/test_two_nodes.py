@@ -1,6 +1,4 @@
-"""Two machines, as two network namespaces: DeepSpeed trains across them, and a cut link ends both
-sides. Skipped with the reason where namespaces cannot be made (that needs root and iproute2).
-"""
+"""Two machines, as network namespaces (root, iproute2): they train, and a cut link ends both."""
 
 import contextlib
 import os
