@@ -36,7 +36,8 @@ def test_a_resumed_run_keeps_the_precision_of_its_record(tmp_path, monkeypatch, 
 
 def test_the_hardware_of_a_run_is_that_of_all_its_machines(monkeypatch):
     monkeypatch.setattr(machine, "usable_cores", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    on_cpu = SimpleNamespace(device=torch.device("cpu"))
+    monkeypatch.setattr(machine, "PartialState", lambda: on_cpu)
     monkeypatch.setenv("WORLD_SIZE", "6")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert machine.versions()["hardware"] == "12 CPU cores"

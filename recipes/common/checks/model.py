@@ -1,10 +1,10 @@
 """Checks of the model and its tokenizer, without loading weights into memory.
 
-transformers and PEFT build the model on the meta device, and their errors are reported as they are.
-Our own checks cover what they accept, with or without a warning: missing weights, names that LoRA
-does not find, a chat template that drops the question, a context that is too short.
+transformers and PEFT build the model on the meta device and refuse what they do. Our checks cover
+the rest: missing weights, names that LoRA finds nowhere, a lost question, a short context.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from recipes.common.training.tools import check_tool_template
 from recipes.common.utils.run_files import read_json
 
 ADAPTER = "adapter_config.json"
+WHOLE_WEIGHTS = re.compile(r"(?!.*-of-\d).+\.(safetensors|bin|gguf)")  # not one file of several
 MEASURED_ROWS = 200  # the prompts of the first 200 rows are tokenized
 
 
@@ -83,12 +84,13 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
     except ValueError:  # not the form of a Hub id
         return None
     folder = Path(cached).parent if isinstance(cached, str) else None
-    names = {path.name for path in folder.iterdir()} if folder else set()
+    files = folder.iterdir() if folder else ()
     # Of a download that was cut short weights are missing: loading the model goes on with it.
-    weights = [{"model.safetensors"}, {"pytorch_model.bin"}]
-    for index in folder.glob("*.index.json") if folder else ():
-        weights.append({*read_json(index, {}).get("weight_map", {"": ""}).values()})
-    return folder if any(files <= names for files in weights) else None
+    wholes = [[file.name] for file in files if WHOLE_WEIGHTS.fullmatch(file.name)]
+    for index in folder.glob("*.index*.json") if folder else ():
+        wholes.append(read_json(index, {}).get("weight_map", {"": "lost"}).values())
+    is_whole = any(all((folder / name).is_file() for name in whole) for whole in wholes)
+    return folder if is_whole else None
 
 
 def check_absent(name: str) -> None:

@@ -47,8 +47,8 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
     args = trainer.args
     weights_are_sharded = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
     for model in filter(None, (trainer.model, trainer.ref_model)):
-        inner = trainer.accelerator.unwrap_model(model)
-        inner = inner.get_base_model() if is_peft_model(inner) else inner
+        whole = trainer.accelerator.unwrap_model(model)
+        inner = whole.get_base_model() if is_peft_model(whole) else whole
         reason = why_prompts_are_not_shared(args, inner)  # the same on all processes
         if reason is None:
             in_half_precision = args.bf16 or args.fp16 or inner.dtype.itemsize < 4
@@ -57,8 +57,9 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
                 warnings.warn(f"drop_finished has no effect: {obstacle}.", stacklevel=3)
             drop_finished = args.drop_finished and obstacle is None
             share_prompts(inner, weights_are_sharded, in_half_precision, drop_finished)
-            # accelerate's is around the model, of which prompts take the body alone.
-            inner.generate = trainer.accelerator.autocast()(inner.generate)
+            # accelerate's is around `forward`, not the body, which computes prompts. PEFT's
+            if inner is whole:  # `generate` goes without it, in TRL as well.
+                inner.generate = trainer.accelerator.autocast()(inner.generate)
         elif model is trainer.model:
             warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
