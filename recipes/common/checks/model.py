@@ -1,7 +1,7 @@
 """Checks of the model and its tokenizer, without loading weights into memory.
 
-transformers and PEFT build the model on the meta device and refuse what they do. Our checks cover
-the rest: missing weights, names that LoRA finds nowhere, a lost question, a short context.
+transformers and PEFT build the model on the meta device and report what is wrong. Our checks cover
+what they accept: missing weights, unknown names for LoRA, a lost question, a short context.
 """
 
 import re

@@ -257,7 +257,7 @@ def check_resumable(checkpoint: Path, training: GRPOConfig, held_out: list[dict]
         )
 
 
-_lock: IO | None = None  # held for the life of the process, which the kernel sees, also over NFS
+_lock: IO | None = None  # held until this process ends: then the kernel unlocks it, also on NFS
 
 
 def take_lock(folder: Path) -> None:

@@ -57,8 +57,8 @@ def share_prompts_of(trainer: GRPOTrainer) -> None:
                 warnings.warn(f"drop_finished has no effect: {obstacle}.", stacklevel=3)
             drop_finished = args.drop_finished and obstacle is None
             share_prompts(inner, weights_are_sharded, in_half_precision, drop_finished)
-            # accelerate's is around `forward`, not the body, which computes prompts. PEFT's
-            if inner is whole:  # `generate` goes without it, in TRL as well.
+            # accelerate's autocast is around `forward` alone, and PEFT's `generate` goes past it.
+            if inner is whole:
                 inner.generate = trainer.accelerator.autocast()(inner.generate)
         elif model is trainer.model:
             warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
