@@ -55,11 +55,11 @@ def test_a_metric_with_the_name_of_another_figure_is_refused(name):
 
 
 def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):
-    parts, calls, whole = [], [], evaluate(trainer, ROWS, answer_metric, samples=1)
-    monkeypatch.setattr(
-        "recipes.common.evaluation.evaluate.gather_object", lambda rows: parts.append(rows) or rows
-    )
-    shared = {name: getattr(trainer, name) for name in ("args", "model", "reward_funcs")}
+    long = {**ROWS[2], "prompt": [{"role": "user", "content": 2000 * " "}]}  # evaluated apart
+    rows = [*ROWS[:2], long, *ROWS[3:]]
+    parts, calls, whole = [], [], evaluate(trainer, rows, answer_metric, samples=1)
+    gather = "recipes.common.evaluation.evaluate.gather_object"
+    monkeypatch.setattr(gather, lambda rows: parts.append(rows) or rows)
     seed, trainer.args.vllm_tensor_parallel_size = torch.initial_seed, 3
     for use_vllm, rank in itertools.product((False, True), range(3)):
         calls.append([])
@@ -67,14 +67,14 @@ def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, mon
             accelerator=SimpleNamespace(process_index=rank, num_processes=3),
             complete=lambda *rows, **kw: calls[-1].append(seed()) or trainer.complete(*rows, **kw),
             use_vllm=use_vllm,
-            **shared,
+            **{name: getattr(trainer, name) for name in ("args", "model", "reward_funcs")},
         )
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
-            evaluate(here, ROWS, answer_metric, samples=1)
+            evaluate(here, rows, answer_metric, samples=1)
     assert [len(part) for part in parts[:3]] == [3, 2, 2]  # no reward is asked twice of a row
     merged = {row["row"]: row for part in parts[:3] for row in part}
     assert [merged[i] for i in range(7)] == whole
-    assert [row["prompt"] for row in whole] == [row["prompt"] for row in ROWS]
+    assert [row["prompt"] for row in whole] == [row["prompt"] for row in rows]
     # Under ZeRO-3 a rank that has one batch less would leave the others waiting.
     assert [len(of_rank) for of_rank in calls] == [4] * 6
     assert calls[0] != calls[1] and calls[3] == calls[4] == calls[5]  # sharing a vLLM: as one

@@ -48,7 +48,7 @@ BUDGET = {
     "recipes/code": 600,
     "recipes/common/checks": 1350,
     "recipes/common/data": 800,
-    "recipes/common/evaluation": 500,
+    "recipes/common/evaluation": 550,
     "recipes/common/limits.py": 300,
     "recipes/common/many_runs": 600,
     "recipes/common/report": 750,
