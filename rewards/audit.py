@@ -70,6 +70,8 @@ class Cheats:
 
     def sentence(self) -> str:
         """The result as a sentence that follows the name of the reward."""
+        if self.reward.kind == "model":
+            return "was not tried: a model is not called before the run"
         tried, paid = len(self.attempts), self.paid
         if not (tried or self.failed or self.ungraded):
             return "was not tried: no row that it scores has a reference answer"
@@ -117,8 +119,9 @@ class Cheats:
                 "completions that were tried, right, wrong and empty: the same score for every "
                 "completion teaches nothing. A completion of chat messages is a list: its text is "
                 'completion[0]["content"], and its length the number of messages. If it asks for '
-                "another form than the reference answer has, give the recipe's `reference` that "
-                f'form. If it scores what was not tried: {self.reward.name}.kind = "shaping".'
+                "another form than the reference answer has, ask for that form in the recipe "
+                "(`reference` in recipes/math, else `reference_completion` in its train.py). If it "
+                f'scores what was not tried: {self.reward.name}.kind = "shaping".'
             )
         return None
 
@@ -177,7 +180,7 @@ def try_on_row(
         if failure:
             cheats.failed.setdefault(trick, failure)
         elif amount is not None:
-            limit = 0.0
+            limit = min(0.0, earned)  # a group is told apart below 0, too
             if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
                 # A wrong answer in the asked format may earn what a right one does.
                 limit = max(0.0, earned if reward.full is None else reward.full)

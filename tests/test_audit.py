@@ -233,6 +233,10 @@ def test_what_earns_more_than_the_reference_answer_is_a_problem():
         f"reference answer: {'<reasoning></reasoning><answer></answer>' * 50!r:.100}. Correct it, "
         "or declare how it is `farmable`."
     )
+    short = try_tricks(reward(lambda text, gold: -len(text) / 100), ROWS, tagged)  # below 0
+    assert "gives 0 to the wrong answer 'empty'" in short.problem
+    model = reward(lambda text, gold: 1.0, kind="model")
+    assert try_tricks(model, ROWS, tagged).sentence().endswith("is not called before the run")
 
 
 @pytest.mark.parametrize("declared", [{"kind": "control"}, {"farmable": "tags"}], ids=str)

@@ -56,7 +56,8 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
         rows = [{"prompt": f"q{i}", "metrics": {"strict": i < count}} for i in range(of)]
         write_rows(folder / "evaluation" / f"{stage}.jsonl", rows)
     summary = {
-        "before": {"strict": {"share": before / of}}, "after": {"strict": {"share": right / of}},
+        "before": {"strict": {"share": before / of}}, 
+        "after": {"strict": {"share": right / of}, "n": of},
         "minutes": 1.0 + seed, "steps": 36, "commit": "0123456789", "uncommitted_changes": False,
         "hardware": "2 CPU cores", "versions": {"trl": "1.16.0"},
         "command": ["python", "train.py", "--seed", str(seed)],

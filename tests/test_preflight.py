@@ -106,6 +106,16 @@ def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(ch
     assert "a secret" not in str(values)
 
 
+def test_answers_that_would_be_cut_off_are_noted(check, model):
+    def note(**settings):
+        notes = check(model_name_or_path=str(model), **settings).args.notes
+        return [text for text in notes if text.startswith("max_completion_length is")]
+
+    assert note(max_completion_length=400) == []
+    (text,) = note(max_completion_length=4)
+    assert "and 8 of 8 reference answers have as many tokens or more" in text
+
+
 def test_what_can_train_passes(check):
     """Of a stream the first rows are checked."""
     rows = with_answer(1000, "not checked", make_rows(*range(200, 1300)))

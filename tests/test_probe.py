@@ -187,6 +187,7 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(probed, tmp_path)
         (("--output", tmp_path), "exists: give another --output, or remove it"),
         (("--keep", 0.6, 0.5), "they must be 0 < low <= high < 1"),
         (("--reward_weights", 1, 2), "reward_weights has 2 values for 1 rewards"),
+        (("--keep", 0.1, 0.9), "--keep needs a correctness reward"),
     ):
         status, _, error = probed("--output", out, *words)
         assert status == 2 and message in error, words

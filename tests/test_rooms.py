@@ -46,14 +46,14 @@ BUDGET = {
     "recipes/arithmetic": 200,
     "recipes/calculator": 200,
     "recipes/code": 600,
-    "recipes/common/checks": 1350,
+    "recipes/common/checks": 1400,
     "recipes/common/data": 800,
     "recipes/common/evaluation": 550,
     "recipes/common/limits.py": 300,
     "recipes/common/many_runs": 600,
     "recipes/common/report": 750,
     "recipes/common/run.py": 200,
-    "recipes/common/sampling": 450,
+    "recipes/common/sampling": 500,
     "recipes/common/settings.py": 400,
     "recipes/common/trainer.py": 450,
     "recipes/common/training": 2300,
@@ -68,7 +68,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14300,
+    "tests": 14350,
 }
 
 

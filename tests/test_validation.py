@@ -127,8 +127,9 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_and_named(chosen, without):
     folder, _ = chosen
     assert same_weights(folder, folder / "checkpoint-2") and not same_weights(folder, without)
     expected = {"step": 2, "metric": "validation/planted", "value": 1.0, "rows": 5}
+    expected["untrained"] = 0.0
     assert read_json(folder / "summary.json")["best_checkpoint"] == expected
-    line = "The model is that of step 2, the best by planted: 1 over 5 validation rows."
+    line = "The model is that of step 2, the best checkpoint by planted: 1 over 5 validation rows."
     assert line in (folder / "table.txt").read_text()
 
 

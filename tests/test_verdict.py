@@ -93,6 +93,10 @@ def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
     assert "highest at step 10" in verdict_of_run(*run).sentence
     assert "highest" not in verdict_of_run(*run, chosen=10).sentence
     assert "reward 1.23 to 2.20" in verdict_of_run(*run, chosen=8).sentence
+    few = verdict_of_run(*run, chosen=4).sentence
+    assert "4 steps were logged up to this model" in few and "20.0 % to 50.0 %" in few
+    of_steps = [{**line, "step_rewards/equations/mean": 1.0} for line in log(RISING)]
+    assert "reward (without those of steps) 1.23" in verdict_of_run(of_steps, *run[1:]).sentence
 
 
 def test_each_of_several_tasks_has_its_sentence():

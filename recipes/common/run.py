@@ -182,7 +182,7 @@ def check_metric(run: Run, metric: Metric) -> None:
     from recipes.common.utils.screen import refuse
 
     rows = run.validation_rows or run.eval_rows or []
-    names = {"truncated", "mean_length"}  # logged beside those of the metric
+    names: set[str] = set()
     for task, row in {row["task"]: row for row in rows}.items():
         try:
             names |= measure(metric, row, "").keys()

@@ -5,6 +5,7 @@ what they accept: missing weights, unknown names for LoRA, a lost question, a sh
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,20 @@ from recipes.common.settings import Arguments
 from recipes.common.training.completion import load_tokenizer, replaced
 from recipes.common.training.tools import check_tool_template
 from recipes.common.utils.run_files import read_json
+from rewards.text import completion_text
 
 ADAPTER = "adapter_config.json"
 WHOLE_WEIGHTS = re.compile(r"(?!.*-of-\d).+\.(safetensors|bin|gguf)")  # not one file of several
-MEASURED_ROWS = 200  # the prompts of the first 200 rows are tokenized
+MEASURED_ROWS = 200  # the 200 longest prompts are tokenized
 
 
-def check_model(args: Arguments, rows: list[dict]) -> None:
+def check_model(
+    args: Arguments, rows: list[dict], reference_completion: Callable[[dict], Any]
+) -> None:
     """Raise an error if the model would not load completely or could not read the rows.
 
-    Adds a note of the memory that it needs. For a model that is not on this disk yet, only its name
-    is checked.
+    Adds notes: of answers that would be cut off, and of the memory that the model needs. For a
+    model that is not on this disk yet, only its name is checked.
     """
     training, model = args.training, args.model
     name = model["model_name_or_path"]
@@ -57,6 +61,7 @@ def check_model(args: Arguments, rows: list[dict]) -> None:
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
     longest = check_prompts(tokenizer, config, training, rows)
+    args.notes += cut_note(tokenizer, training, rows, reference_completion)
     renames_weights = getattr(config, "quantization_config", None) is not None  # quantized
     if not renames_weights and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
@@ -112,14 +117,15 @@ def check_absent(name: str) -> None:
 
 
 def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> int:
-    """Return the tokens of the longest prompt of the first rows.
+    """Return the tokens of the longest prompt.
 
     `config` is the model's, `training` holds the settings of GRPOConfig. Raises ValueError if the
     tokenizer, its chat template or the context does not fit the rows.
     """
     kwargs = {"add_generation_prompt": True, **(training["chat_template_kwargs"] or {})}
     texts = []
-    for number, row in enumerate(rows[:MEASURED_ROWS]):
+    by_length = sorted(enumerate(rows), key=lambda one: -len(str(one[1].get("prompt"))))
+    for number, row in by_length[:MEASURED_ROWS]:
         text, question = row.get("prompt") or "", ""
         if isinstance(text, list):
             question = text[-1]["content"]
@@ -154,11 +160,33 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
     if isinstance(room, int) and longest + asked > room:
         fitting = f"set it to at most {room - longest}, or " if longest < room else ""
         raise ValueError(
-            f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has "
-            f"{longest} ({texts[row].strip()[-80:]!r} is its end), and max_completion_length is "
+            f"its context has {room} tokens; the longest prompt has {longest} "
+            f"({texts[row].strip()[-80:]!r} is its end), and max_completion_length is "
             f"{asked}: {fitting}shorten the prompt, or take another model."
         )
     return longest
+
+
+def cut_note(
+    tokenizer: Any,
+    training: dict[str, Any],
+    rows: list[dict],
+    reference_completion: Callable[[dict], Any],
+) -> list[str]:
+    """Note that max_completion_length cuts off a tenth or more of the first reference answers."""
+    limit = training["max_completion_length"]
+    answers = [reference_completion(row) for row in rows[:MEASURED_ROWS]]
+    texts = [completion_text(answer) for answer in answers if answer is not None]
+    if not (limit and texts):
+        return []
+    lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    cut = sum(length >= limit for length in lengths)  # the end token needs room, too
+    if 10 * cut < len(lengths):
+        return []
+    return [
+        f"max_completion_length is {limit}, and {cut} of {len(lengths)} reference answers have as "
+        f"many tokens or more (up to {max(lengths)}): raise it, or the model's are cut off as well"
+    ]
 
 
 def build_without_weights(

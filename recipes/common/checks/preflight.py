@@ -107,7 +107,7 @@ def preflight(
             is_stream=isinstance(train_rows, IterableDataset),
         )
     with collect_errors(problems, f"model_name_or_path {args.model['model_name_or_path']!r}"):
-        check_model(args, result.rows + validation)
+        check_model(args, result.rows + validation, reference_completion)
     add_notes(result, held_out, validation)
     if result.training:  # all ranks start or none, and none downloads what another still looks for
         problems[:] = dict.fromkeys(gather_object(problems))

@@ -24,6 +24,8 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
     ['math lenient', 'code hidden']
     >>> independent_metrics(["strict", "lenient"]), independent_metrics(["right", "short"])
     (['lenient'], ['right'])
+    >>> independent_metrics(["math lenient", "five numbers"])
+    ['math lenient', 'five numbers']
     """
     names, of_task = list(names), {}
     for kind in INDEPENDENT:
@@ -33,7 +35,9 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
                 of_task.setdefault(task, name)
     if "" in of_task:
         return [of_task[""]]
-    return list(of_task.values()) or names[:1]
+    for name in names if of_task else names[:1]:  # of a task with other names its first
+        of_task.setdefault(name.rpartition(" ")[0], name)
+    return list(of_task.values())
 
 
 def outcomes(rows: Iterable[dict[str, Any]], metric: str) -> list[bool | None]:

@@ -300,12 +300,15 @@ def verdict_of(runs: pd.DataFrame) -> str:
     A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
     """
 
-    def is_shown(of_arm: pd.DataFrame, column: str, p: str) -> bool:
-        """Whether a gain in `column` is more than chance; `p` names the column of its p-values."""
-        mean, (low, _) = mean_and_interval(of_arm, column)
+    def is_shown(of_arm: pd.DataFrame, column: str, p: str, sign: int = 1) -> bool:
+        """Whether a gain in `column` (with `sign` -1 a loss) is more than chance.
+
+        `p` names the column of its p-values.
+        """
+        mean, ends = mean_and_interval(of_arm, column)
         if len(of_arm) > 1:
-            return low > 0.0
-        return mean > 0.0 and of_arm[p].iloc[0] < 0.05
+            return min(sign * end for end in ends) > 0.0
+        return sign * mean > 0.0 and of_arm[p].iloc[0] < 0.05
 
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
     gain = f"The run as configured gained {points(*mean_and_interval(configured, 'change'))}"
@@ -315,8 +318,12 @@ def verdict_of(runs: pd.DataFrame) -> str:
     of_best = others[others["arm"] == best]
     above_best = points(*mean_and_interval(of_best, "beyond"))
     words = f"{gain}; it ends {above_best} above the best control run, {best}."
+    if is_shown(configured, "change", "p", sign=-1):
+        return f"{words} It got worse."
     if not is_shown(configured, "change", "p"):
         return f"{words} Its own gain may be chance."
     if is_shown(of_best, "beyond", "beyond_p"):
         return f"{words} That part of the gain came from what {best} lacks, in these runs."
+    if is_shown(of_best, "beyond", "beyond_p", sign=-1):
+        return f"{words} {best} does better, in these runs."
     return f"{words} That may be chance: {best} may bring all of the gain."

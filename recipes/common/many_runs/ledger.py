@@ -81,7 +81,7 @@ def record_entry(runs: list[Path], config: Path, title: str, command: str, outpu
         "hardware": first["hardware"],
         "steps": first["steps"],
         "seeds": seeds,
-        "n": compared.groupby("seed", sort=False)["n"].max().tolist(),
+        "n": [summary["after"]["n"] for summary in summaries],
         "minutes": [summary["minutes"] for summary in summaries],
         "metrics": {name: metric_of(of) for name, of in compared.groupby("metric", sort=False)},
         "settings": first["settings"],

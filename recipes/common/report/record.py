@@ -16,7 +16,7 @@ from recipes.common.training.tracking import track_result
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
-from recipes.common.utils.stats import power_line
+from recipes.common.utils.stats import power_line, share
 from recipes.common.utils.tables import in_words
 
 
@@ -27,11 +27,19 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
     """
     args, state, best, stopped = trainer.args, trainer.state, None, None
     if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+        name = args.metric_for_best_model.removeprefix("validation/")
+        # step -> outcomes; of a metric of TRL's own there are none
+        outcomes = {
+            line["step"]: line["metrics"][name]
+            for line in files.read_validation(Path(args.output_dir))
+            if name in line["metrics"]
+        }
         best = {  # this checkpoint replaces the last step's
             "step": int(state.best_model_checkpoint.rpartition("-")[2]),  # of "checkpoint-120"
             "metric": args.metric_for_best_model,
             "value": state.best_metric,
-            "rows": len(trainer.eval_dataset or ()),
+            "untrained": share(outcomes[0]) if 0 in outcomes else None,
+            "rows": max(map(len, outcomes.values()), default=None),
         }
     patience = config.get("early_stopping_patience")
     if patience and state.global_step < state.max_steps:

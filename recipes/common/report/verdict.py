@@ -99,26 +99,28 @@ def verdict(
     A change that is not significant counts as no change; the sentence gives its interval.
     """
     rewards = list(curve(log, "reward").values())  # no value for a step where no row was scored
+    change, words = change_of(outcomes(before, metric), outcomes(after, metric)), in_words(metric)
     if len(rewards) < FEWEST_STEPS:
-        few = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
-        return Verdict("not known", f"Whether the reward rose is not known: {few}.")
+        few = f"{len(rewards)} steps were logged up to this model, {FEWEST_STEPS} are needed"
+        sentence = f"Whether the reward rose is not known: {few}; {words} {change.figures}."
+        return Verdict("not known", sentence)
     slope, p_slope = slope_test(rewards)
-    change = change_of(outcomes(before, metric), outcomes(after, metric))
     moved = "did not change"
     if change.p < LEVEL:
         moved = "rose" if change.size > 0 else "fell"
     reward_rose = slope > 0 and p_slope < LEVEL
     without_rise, with_rise = NAMES[moved]
     name = with_rise if reward_rose else without_rise
-    words = in_words(metric)
     label = f"{words} on the test questions"
     if metric in before[0].get("by_reward", []):  # not an independent check of the reward
         label += " (by the reward's own scorer)"
     opening = OPENINGS[name].format(metric=label)
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
     start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
+    without = any(key.startswith("step_rewards/") for line in log for key in line)
+    of_what = "reward (without those of steps)" if without else "reward"  # TRL's has none of them
     sentence = (
-        f"{opening[0].upper()}{opening[1:]}: reward {start:.2f} to {end:.2f}; "
+        f"{opening[0].upper()}{opening[1:]}: {of_what} {start:.2f} to {end:.2f}; "
         f"{words} {change.figures}.{late_fall(metric, validation)}"
     )
     return Verdict(name, sentence)
@@ -215,7 +217,7 @@ def left_out_sentence(log: list[dict[str, Any]]) -> str | None:
         return None
     above_zero = {key for entry in log for key in entry if entry[key]}
     failures = [key for key in above_zero if key.startswith(("errors/", "unparsed/"))]
-    names = {key.partition("/")[2] for key in failures}
+    names = {key.partition("/")[2] for key in failures} - {"metric"}  # that leaves nothing out
     return (
         f"{percent(mean(shares))} of the completions were left out and taught nothing: "
         f"{', '.join(sorted(names))} could not score them."
@@ -232,8 +234,12 @@ def ending_of(run: dict[str, Any]) -> list[str]:
         sentences.append(f"Stopped early: {run['stopped']}.")
     if best := run.get("best_checkpoint"):
         metric = in_words(best["metric"].removeprefix("validation/"))
+        rows = f" over {best['rows']} validation rows" if best["rows"] else ""
+        no_better = ""
+        if best.get("untrained") is not None and best["untrained"] >= best["value"]:
+            no_better = f" The untrained model had {best['untrained']:.3g}: no step was better."
         sentences.append(
-            f"The model is that of step {best['step']}, the best by {metric}: "
-            f"{best['value']:.3g} over {best['rows']} validation rows."
+            f"The model is that of step {best['step']}, the best checkpoint by {metric}: "
+            f"{best['value']:.3g}{rows}.{no_better}"
         )
     return sentences

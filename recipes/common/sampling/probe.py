@@ -71,6 +71,11 @@ def probe(
     # In completions: whole groups, as many as fit into the run's batch, but at least one.
     batch_size = group_size * max(1, training["per_device_train_batch_size"] // group_size)
     check(training, rewards, rows, batch_size)
+    if keep and not any(reward.kind == "verifier" for reward in rewards):
+        raise ValueError(
+            "--keep needs a correctness reward, which says what is right: write below yours "
+            'NAME.kind = "verifier" and NAME.full = the score of a right answer.'
+        )
     trainer = idle_trainer(recipe)
     rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
     samples = []
@@ -84,12 +89,13 @@ def probe(
     scored = score(trainer, rewards, rows, samples, batch_size)
     figures = figures_of(scored, rewards)
     batch = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    is_enough, sentence = verdict(figures, groups_a_step=batch * num_processes / group_size)
+    weights = training["reward_weights"] or [1.0] * len(rewards)
+    unused = [reward.name for reward, weight in zip(rewards, weights, strict=True) if weight <= 0]
+    of_used = figures[~figures["reward"].isin(unused)]
+    is_enough, sentence = verdict(of_used, groups_a_step=batch * num_processes / group_size)
     pushed = compute_pushes(recipe.module.metric, rows, samples, scored, rewards)
     print(f"\n{config} before training: {len(rows)} prompts, {group_size} completions of each")
     print(f"{report(figures, pushed)}\n{sentence}", flush=True)
-    if keep:
-        print(keep_rows(scored, rows, keep, output / KEPT))
     record = {
         "enough": is_enough,
         "verdict": sentence,
@@ -99,6 +105,8 @@ def probe(
         **versions(),
     }
     write_json(output / PROBE_FIGURES, record)
+    if keep:  # last: where no row is in the range it raises
+        print(keep_rows(scored, rows, keep, output / KEPT))
     return is_enough
 
 

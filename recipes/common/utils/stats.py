@@ -134,12 +134,12 @@ def power_line(n: int) -> str:
     larger than the share of rows that change: a quarter, or for few rows as many as it takes.
 
     >>> power_line(5)
-    '5 test questions can show no change, however large (80 % power, if a quarter of rows change)'
+    '5 test questions can show no change, however large'
     """
-    change = (Z_95 + Z_80) * math.sqrt(0.25 / n)
+    change, given = (Z_95 + Z_80) * math.sqrt(0.25 / n), "a quarter of rows change"
     if change > 0.25:
-        change = (Z_95 + Z_80) ** 2 / n
-    shown = f"a change of {100 * change:.1f} points or more"
-    if change > 1.0:
+        change, given = min(1.0, (Z_95 + Z_80) ** 2 / n), "no other row changes"
+    shown = f"a change of {100 * change:.1f} points or more (80 % power, if {given})"
+    if n < 6:  # McNemar's p of five rows that all change is 0.06
         shown = "no change, however large"
-    return f"{n} test questions can show {shown} (80 % power, if a quarter of rows change)"
+    return f"{n} test questions can show {shown}"
