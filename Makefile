@@ -77,6 +77,8 @@ install: .venv/installed
 
 # Stamped, so that the second use reinstalls nothing; made anew when the pins change.
 .venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("Python 3.11 or newer \
+	is needed, and $(PYTHON) is %d.%d: name another, as in make PYTHON=python3.12 quickstart" % v)'
 	$(PYTHON) -m venv .venv
 	@echo "Installing torch, TRL and what they need (2 GB) ..."
 	$(BIN)/$(INSTALL) --editable '.[dev]' | $(PROGRESS)

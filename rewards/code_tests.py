@@ -138,6 +138,7 @@ class CodeTests:
         self.full, self.wrong = correct, wrong
         self.all_or_nothing, self.timeout_s, self.whole_text = all_or_nothing, timeout_s, whole_text
         self.isolation, self.packages = isolation, tuple(packages)
+        self.sandbox()  # made, not started: the metric's programs run in it, with its packages
 
     def __call__(
         self,
@@ -186,6 +187,8 @@ class CodeTests:
         rounds = -(-completions // workers)  # rounded up
         longest = rounds * WALL * self.timeout_s  # seconds of wall time
         line = self.sandbox().describe()
+        if self.timeout_s > TIMEOUT_S:
+            line += f"; the metric gives a program {TIMEOUT_S:g} s all the same"
         if longest >= limit_s:
             line += (
                 f"; {completions} programs that all never end would take {workers} "

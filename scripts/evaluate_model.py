@@ -11,6 +11,7 @@ The rows, rewards, metric, lengths, tools and vLLM are the recipe's; any argumen
 overridden. With `--num_eval_samples` each row is also sampled so often, and pass@k printed.
 """
 
+import gc
 from pathlib import Path
 
 from command import make_parser, refusals
@@ -39,6 +40,8 @@ def main() -> None:
         recipe = load_recipe(options.config, overrides, rows=False)
         rows, samples = held_out_rows(recipe), recipe.args.recipe.num_eval_samples
         for name in filter(None, (options.model, options.against)):
+            trainer = None  # its model's memory is free before the next is loaded
+            gc.collect()
             trainer = idle_trainer(recipe, name)
             evaluated[name] = evaluate(trainer, rows, recipe.module.metric, samples, name)
         first = "before" if options.against else options.model

@@ -39,7 +39,7 @@ def write(path: Path, items: list[dict]) -> Path:
 @pytest.mark.parametrize("kind", [".jsonl", ".json", ".CSV", ".tsv", ".parquet"])
 @pytest.mark.parametrize("answers", [["7", "007", "NA"], [0.5, 1.5]])
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
-    items = [{"question": f"Which,\n{n}?", "answer": answer} for n, answer in enumerate(answers)]
+    items = [{"question": f"What,\n{n}?", "answer": answer} for n, answer in enumerate(answers)]
     train, held_out = load(write(tmp_path / f"mine{kind}", items), num_eval_rows=0)
     assert train == [{**item, "answer": str(item["answer"])} for item in items]
     assert held_out == []

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.sandbox import descendants
 
+from rewards.code_tests import CodeTests
 from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, ZygoteDied, pool, shared_sandbox
 from rewards.sandbox.self_test import REFUSED, probe
 
@@ -271,6 +272,9 @@ def test_one_sandbox_is_shared_by_all_who_wish_the_same_or_nothing_but_never_uns
     first = shared_sandbox(packages=["numpy"])
     assert first is not unsafe and first is shared_sandbox()
     assert shared_sandbox(packages=["torch"]) is not first
+    pool._shared.clear()  # a reward is loaded before any metric runs a program
+    CodeTests(packages=["numpy"])
+    assert list(shared_sandbox().packages) == ["numpy"]
 
 
 # ------------------------------------------------------------------ isolation

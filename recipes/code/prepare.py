@@ -98,12 +98,14 @@ def load_tasks(
     With `task_ids`, the tasks of MBPP or HumanEval that this file names are the test split, and no
     other task is loaded.
     """
-    from recipes.common.data.split import is_held_out  # here, since this import loads torch
+    # Here, since these imports load torch.
+    from recipes.common.data.overlap import question_digest
+    from recipes.common.data.split import is_held_out
 
     splits: dict[str, list[Task]] = {"train": [], "test": [], "neither": []}
     if data == "jsonl":
         for task in read_tasks(path, "train"):
-            is_test = held_out and is_held_out(task["prompt"], held_out)
+            is_test = held_out and is_held_out(question_digest(task["prompt"]), held_out)
             splits["test" if is_test else "train"].append(task)
     elif data == "one_liners":
         splits = one_liner_tasks(600, 128, seed=0, held_out=lambda s: is_held_out(s, one_in=8))

@@ -355,7 +355,9 @@ def drop_settings_of_replaced_rewards(
     old = [old] if isinstance(old, str) else old
     if not isinstance(old, list) or old == new:
         return []
-    names = {*new, *map(short_name, new)}  # a setting may name a reward in either way
+    short = list(map(short_name, new))
+    # A setting may name a reward in any of these ways; what `get_x` returns is mostly called x.
+    names = {*new, *short, *(name.removeprefix("get_") for name in short)}
     notes = []
     for setting in ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates"):
         value = values.get(setting)

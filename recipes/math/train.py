@@ -88,7 +88,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
         raise ValueError(
             f"reference is {args.reference!r}; it must be a right completion with {{answer}} in "
             "its place, in a box or in tags: \\boxed{{answer}}, or "
-            "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
+            "<reasoning></reasoning><answer>{answer}</answer>."
         )
     splits = load_questions(args, seed, check)
     train, test = (Dataset.from_list([to_row(item, args) for item in items]) for items in splits)

@@ -165,7 +165,7 @@ TEST = [
     (None, "data has 4 rows, and none of them is held out"),
     ('{"question": "90 + 2 =", "answer": "#### 92"}\n' * 2,
      "evaluation rows: 1 of 2 stand there twice (the first: '90 + 2 =')"),
-    ('{"question": " 0+  1= ", "answer": "#### 1"}\n',  # a training question, written otherwise
+    ('{"question": " 1+  1= ", "answer": "#### 2"}\n',  # a training question, written otherwise
      "1 of 1 evaluation rows are also training rows"),
 ]
 ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
@@ -259,7 +259,7 @@ MODELS = [
     # What it would read
     ("no chat_template.jinja", "chat_template is not set"),
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},
-     "its chat template leaves out the question of row 0", "'0 + 1 ='"),
+     "its chat template leaves out the question of row 0", "'1 + 1 ='"),
     ({"chat_template.jinja": NO_SYSTEM}, "no system role", 'leave that out by system_prompt: ""'),
     ({"tokenizer_config": {"eos_token": None}}, "its tokenizer has no eos_token"),
     ({"tokenizer_config": {"eos_token": "<end>"}}, "writes the token 261, '<end>'", "has 261"),

@@ -35,7 +35,7 @@ SETTINGS = {
     "report_to": "none",
 }
 LINE = '{{"question": "{0} + 1 =", "answer": "so #### {1}"}}\n'
-FILES = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
+FILES = {"train": "".join(LINE.format(n, n + 1) for n in range(1, 5)), "test": LINE.format(90, 91)}
 OF_ROWS = {"dataset_path", "dataset_config", "question_column"}
 recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "train.py"))
 

@@ -104,7 +104,7 @@ def load_questions(
     """
     # Imported here, so that importing a recipe stays light.
     from recipes.common.data.files import splits_of_hub, splits_of_path
-    from recipes.common.data.overlap import question_of
+    from recipes.common.data.overlap import question_digest
 
     if args.dataset_name and args.dataset_path:
         raise ValueError("dataset_name and dataset_path are both given: give one.")
@@ -139,7 +139,7 @@ def load_questions(
     else:
         sides = {True: [], False: []}
         for item in items:
-            sides[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
+            sides[is_held_out(question_digest(item["question"]), ONE_IN)].append(item)
         held_out, items = sides[True], sides[False]
     if args.num_eval_rows and not held_out:
         if len({item["question"] for item in items}) == 1:

@@ -45,7 +45,7 @@ def evaluate(
     """
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
-    batches = places_by_batch(rows, size)
+    batches = places_by_batch(rows, size, pads=not trainer.use_vllm)
     # Under ZeRO-3 every rank must generate equally often: a rank without a batch of its own repeats
     # the last one, and scores nothing of it.
     rounds = math.ceil(len(batches) / world_size)
@@ -93,23 +93,26 @@ def evaluate(
     return [by_row[place] for place in range(len(rows))]
 
 
-def places_by_batch(rows: list[dict], size: int) -> list[list[int]]:
-    """The places of the rows in batches of up to `size`; a long prompt is not among short ones.
+def places_by_batch(rows: list[dict], size: int, pads: bool = True) -> list[list[int]]:
+    """The places of the rows in batches of up to `size`; the longer the prompts, the fewer.
 
-    A batch is padded to its longest prompt: one of 5,000 tokens would cost all of its neighbours
-    as much. So prompts are together that have the same length to 2,000 characters.
+    Where a batch is padded (`pads`), one prompt of 5,000 tokens costs all of its neighbours as
+    much: prompts of the same length to 2,000 characters are together, and those of twice 2,000
+    count as two.
 
     >>> places_by_batch([{"prompt": "a"}, {"prompt": 3000 * "b"}, {"prompt": "c"}], size=2)
     [[0, 2], [1]]
     """
-    alike: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        alike.setdefault(len(str(row["prompt"])) // 2000, []).append(place)
-    return [
-        places[start : start + size]
-        for _, places in sorted(alike.items())
-        for start in range(0, len(places), size)
-    ]
+
+    def width(place: int) -> int:
+        return 1 + pads * (len(str(rows[place]["prompt"])) // 2000)
+
+    batches: list[list[int]] = []
+    for place in sorted(range(len(rows)), key=width):
+        if not batches or (len(batches[-1]) + 1) * width(place) > size:
+            batches.append([])
+        batches[-1].append(place)
+    return batches
 
 
 def describe_rollout(
