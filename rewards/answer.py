@@ -125,10 +125,14 @@ _WRAPPING = re.compile(
     r"|\\(?:begin|end)\{[a-z*]{1,12}\}|\\degree\s?(?:[CF]\b)?"
 )
 _CURRENCY = re.compile(rf"(?<![A-Za-z])[A-Z]{{1,3}}(?=\$)|[{CURRENCIES}]")
-# A number is a detail, not the result, if one of these stands at most three words before it.
+# A number is a detail, not the result, if one of these stands at most three words before it. What
+# somebody needs or is able to do is the result: "She needs to save $18 in 3 weeks".
+_MODALS = "need needs needed has have had want wants able going required".split()
+_IS_ASKED = "".join(rf"(?<!\b{word} )" for word in _MODALS)
 _DETAIL = re.compile(
     r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|on|until|before|between|when"
-    r"|out of|of (?:the|her|his|their|its|those|these|all|which)|to (?!(?:be|find|get)\b)[a-z]+)"
+    r"|out of|of (?:the|her|his|their|its|those|these|all|which)"
+    rf"|{_IS_ASKED}to (?!(?:be|find|get)\b)[a-z]+)"
     r"(?:\s+(?!(?:is|are|was|were|makes|has|have|total|sum)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,
 )
@@ -266,7 +270,10 @@ _PARENTHESES = re.compile(r"\([^()]*\)")
 # An aside: an explanation, a check, the question repeated, or "If ... had ..., ... would ...".
 _ASIDE = re.compile(
     r"\W*(?:(?:Note|Remember|This is because|Check|(?:Let(?:'s|’s| me| us)|To) (?:check|verify)"
-    r"|The (?:question|problem) (?:says|asks))\b|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b)"
+    r"|The (?:question|problem) (?:says|asks))\b|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b"
+    # "Wait, let me double check: 3 * 6 = 18", but not "Wait, let me check: it is 20"
+    r"|(?i:(?:[a-z]+,?\s)?(?:let(?:'s|’s| me| us)|we can|to)\s(?:double[\s-]?|re-?)?"
+    r"(?:check|verify|confirm)\b[^=]*=))"
 )
 # Of who finds no answer.
 _GIVES_UP = re.compile(

@@ -143,7 +143,7 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     """Whether a right answer is copied from the question or leaves a calculation to do.
 
     A calculation is left where the gold has only numbers and the answer has an expression. An
-    answer that is the text of the gold is always worked out.
+    answer that is the text of the gold is always worked out, and so are a choice and whole numbers.
 
     Example: `is_unworked("What is $3 + 4$?", "4+3", "7")`; `not is_unworked("3 or 4?", "4", "4")`
     """
@@ -156,6 +156,10 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     numbers = [written_number(tree) for tree in _values(_read(result, wanted))]
     if gold_numbers and None not in gold_numbers and None in numbers:
         return True
+    whole = all(number is not None and number.denominator == 1 for number in numbers)
+    is_choice = wanted.kind == "choice" or (wanted.tree or ("",))[0] == "letter"
+    if is_choice or (whole and gold_numbers == numbers):
+        return False
     # Copied: the result stands in the question as a whole, not as a part of a word or a number.
     whole = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(result))}(?!\w|\.\d)"
     return re.search(whole, _squeezed(question_of(prompt))) is not None

@@ -222,6 +222,8 @@ _BEFORE = re.compile(
     r"|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
 )
+# These deny what is said in words, and not what stands in a tag or box.
+_BOUND = re.compile(r"\b(?:at (?:least|most)|no (?:more|less|fewer) than)\b", re.IGNORECASE)
 _CLAUSE_END = re.compile(
     r"[.,](?!\d)|[;:!?…\n—–()]|\b(?:but|because|since|for|so|and)\b|\Z", re.IGNORECASE
 )
@@ -241,11 +243,12 @@ _MAX_BEFORE, _MAX_BEHIND = 70, 1000  # characters
 def is_denied(text: str, start: int, end: int, answer: str | None = None) -> bool:
     """Whether the words before `start` or behind `end` deny the answer that stands between them.
 
-    `answer` is that answer without what is around it, such as a tag.
+    `answer` is that answer without its tag or box; None where it stands in plain words.
 
     Example: `is_denied("It is not 5", 10, 11)`; `is_denied("5. No, 5 is wrong.", 0, 1)`
     """
-    if _BEFORE.search(text[max(start - _MAX_BEFORE, 0) : start]):
+    before = text[max(start - _MAX_BEFORE, 0) : start]
+    if _BEFORE.search(before if answer is None else _BOUND.sub("", before)):
         return True
     if re.match(r"\W{0,3}\?", text[end : end + 4]):  # "18?"
         return True

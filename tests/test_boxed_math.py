@@ -77,6 +77,7 @@ def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
         ("Double x.", "x + x", "2x", 1.0), ("25 + 7 =", "25 + 7 = 32", "32", 1.0),
         ("Halve 1.", r"\frac12", "0.5", 1.0), ("Is it 18 or 19?", "18", "18", 1.0),
         ("Is it 3?", "x=5 or x=3", "x=5 or x=3", 1.0),
+        ("Tom has 5 pens.", "5", "5.0", 1.0), ("(A) 1 (B) 2", "B", r"\text{(B)}", 1.0),
         ("7 - 25 =", "-18", "-18", 1.0), ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
     ],
 )  # fmt: skip

@@ -27,7 +27,8 @@ _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area
     r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\\?(?:text\{)?\w+(?:[+-]\d)?\}+))?"
     r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?)\s*"
     # Expressions that can be named as the asked value: |AB|, P(A|B), A : B, dy/dx, a limit, a sum.
-    r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]+]*[)\]]"
+    r"|\s*(?:m\\angle\s*[A-Z]{1,3}|[fghpq]\^\{?-1\}?\(\w+\)|[A-Z]\^\{?-1\}?"
+    r"|\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]+]*[)\]]"
     r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
     r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
     r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
