@@ -129,3 +129,5 @@ def test_a_metric_that_scores_as_a_reward_does_is_not_called_independent():
     hidden = [{**row, "metrics": {**row["metrics"], "hidden": False}} for row in after]
     found = verdict_of_run(log(RISING), [], hidden, hidden)
     assert found.sentence.startswith("The reward rose; hidden tests on the test questions did not")
+    few = (hidden[:3] + stage[3:] for stage in (before, after))  # 3 of 100 rows have hidden tests
+    assert verdict_of_run(log(RISING), [], *few).name == "rose together"
