@@ -56,7 +56,7 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
         rows = [{"prompt": f"q{i}", "metrics": {"strict": i < count}} for i in range(of)]
         write_rows(folder / "evaluation" / f"{stage}.jsonl", rows)
     summary = {
-        "before": {"strict": {"share": before / of}}, 
+        "before": {"strict": {"share": before / of}},
         "after": {"strict": {"share": right / of}, "n": of},
         "minutes": 1.0 + seed, "steps": 36, "commit": "0123456789", "uncommitted_changes": False,
         "hardware": "2 CPU cores", "versions": {"trl": "1.16.0"},
@@ -99,6 +99,10 @@ def test_an_entry_is_of_one_configuration_and_each_seed_once(tmp_path, second, m
     runs = [run_folder(tmp_path / "a", 0, 4), run_folder(tmp_path / "b", right=4, **second)]
     with pytest.raises(ValueError, match=message):
         record_entry(runs, CONFIG, "some runs", "command", tmp_path / "e.json")
+    starts = [{"commit": name, "hardware": "2 CPU cores", "command": []} for name in ("a", "b")]
+    write_json(runs[0] / "versions.json", starts)
+    with pytest.raises(ValueError, match="trained by several commits, machines or rewards"):
+        record_entry(runs[:1], CONFIG, "some runs", "command", tmp_path / "e.json")
 
 
 def test_words_by_hand_stay_when_an_entry_is_recorded_again(tmp_path):

@@ -56,7 +56,7 @@ BUDGET = {
     "recipes/common/sampling": 500,
     "recipes/common/settings.py": 400,
     "recipes/common/trainer.py": 450,
-    "recipes/common/training": 2300,
+    "recipes/common/training": 2350,
     "recipes/common/utils": 1000,
     "recipes/common/warm_start.py": 200,
     "recipes/common/watch.py": 300,
@@ -68,7 +68,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14350,
+    "tests": 14400,
 }
 
 

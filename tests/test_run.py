@@ -85,7 +85,7 @@ def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(
     run = SimpleNamespace(training=training, validation_rows=make_rows(1).to_list())
     with pytest.raises(SystemExit):
         train_and_save(None, run, answer_metric)
-    there = "validation/format, validation/lenient, validation/mean_length, validation/strict, "
+    there = "validation/format, validation/lenient, validation/strict."
     assert f"'validation/strickt'; the validation rows have {there}" in capsys.readouterr().out
 
 

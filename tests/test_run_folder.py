@@ -197,7 +197,7 @@ def test_a_file_of_completions_that_a_kill_cut_short_is_written_again(run):
 
 
 def test_a_resume_may_change_what_is_borne_of_a_reward(run, capsys):
-    changed = {"max_reward_error_rate": 0.2, "reward_timeout_s": 600.0}
+    changed = {"max_reward_error_rate": 0.2, "reward_timeout_s": 600.0, "ddp_timeout": 600}
     assert start(run, **changed) == str(run / "checkpoint-5")
     assert "max_reward_error_rate: was None, now 0.2" in capsys.readouterr().out
     assert recorded(run) == {**RECORD, **changed}

@@ -2,15 +2,17 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.tiny_model import same_weights
+from transformers import TrainerControl
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.evaluate import add_line
-from recipes.common.training.callbacks import Clock
+from recipes.common.training.callbacks import Clock, InterruptCallback
 from recipes.common.utils import machine
 from recipes.common.utils.run_files import read_json, read_validation
 
@@ -164,3 +166,12 @@ def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_
     assert read_json(folder / "summary.json")["steps"] == 4
     assert (folder / "model.safetensors").read_bytes() == trained
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
+
+
+def test_a_signal_inside_an_epoch_saves_and_evaluates_no_second_time():
+    interrupt = InterruptCallback(trainer=None)
+    interrupt.requested = True
+    for epoch, again in ((0.5, False), (1.0, True)):
+        control = TrainerControl(should_save=True, should_evaluate=True)
+        interrupt.on_epoch_end(None, SimpleNamespace(epoch=epoch), control)
+        assert (control.should_save, control.should_evaluate) == (again, again)

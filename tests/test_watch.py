@@ -128,8 +128,11 @@ def test_a_masked_completion_has_no_advantage_in_the_push_of_a_script(tmp_path):
         model=SimpleNamespace(training=True), accelerator=SimpleNamespace(num_processes=1),
         _calculate_rewards=lambda *arguments: None, _metrics={"train": defaultdict(list)},
         _generate_and_score_completions=generate_and_score, add_callback=lambda callback: None,
+        callback_handler=SimpleNamespace(callbacks=["transformers' flow", "early stopping"]),
     )  # fmt: skip
     watch(trainer, [], lambda row, text: {"first": text == "a"})
+    first, _, watched, own = trainer.callback_handler.callbacks  # early stopping reads its metrics
+    assert isinstance(watched, Watch) and (first, own) == ("transformers' flow", "early stopping")
     trainer._generate_and_score_completions(ROWS * 2)
     assert trainer._metrics["train"]["push/first"] == [0.25]  # unmasked it is 0.5
 

@@ -78,8 +78,13 @@ PUBLIC_VARIABLES = ("WANDB_NAME", "WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_NOT
 
 
 def chooses_a_checkpoint(s: SimpleNamespace) -> bool:
-    """Whether a metric decides which checkpoint is kept, or when the run stops."""
-    return bool(s.load_best_model_at_end or s.early_stopping_patience)
+    """Whether a metric decides which checkpoint is kept, or when the run stops.
+
+    transformers looks up the metric wherever it is named, and some schedules name it themselves.
+    """
+    is_read = s.metric_for_best_model and s.eval_strategy != "no"
+    by_schedule = s.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
+    return bool(s.load_best_model_at_end or s.early_stopping_patience or is_read or by_schedule)
 
 
 def shares_a_turn(s: SimpleNamespace) -> bool:
@@ -146,10 +151,11 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "stopped early, by a metric of the recipe on the validation rows: validation/strict, say."),
     (lambda s: chooses_a_checkpoint(s) and s.greater_is_better is False,
      "greater_is_better is false, but the metrics are shares of right answers: leave it out."),
-    (lambda s: (s.load_best_model_at_end and s.save_strategy == "steps" and s.eval_steps
-                and s.save_steps != s.eval_steps),
-     "load_best_model_at_end: with save_steps {save_steps:g} and eval_steps {eval_steps:g} the "
-     "best step may have no checkpoint. Set save_steps to {eval_steps:g}."),
+    (lambda s: (s.load_best_model_at_end and s.save_strategy == s.eval_strategy == "steps"
+                and s.save_steps != (s.eval_steps or s.logging_steps)),
+     "load_best_model_at_end: with save_steps {save_steps:g} and eval_steps {eval_steps} (None: as "
+     "logging_steps, {logging_steps:g}) the best step may have no checkpoint. Give both one number."
+     ),
 ]
 # fmt: on
 

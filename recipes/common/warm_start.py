@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
-from recipes.common.data.overlap import QUESTIONS, question_digest
+from recipes.common.data.overlap import QUESTIONS, question_digest, warm_start_questions
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.scores import compare, comparison_table
@@ -82,7 +82,9 @@ def warm_start(
         "steps": steps,
         "minutes": minutes,
         "versions": versions(),
-        QUESTIONS: [question_digest(example["prompt"]) for example in examples],
+        QUESTIONS: sorted(
+            warm_start_questions(model) | {question_digest(one["prompt"]) for one in examples}
+        ),
     }
     files.write_json(partial / files.WARM_START, record)
     partial.rename(folder)

@@ -77,8 +77,9 @@ def watch(
         trainer.observe = watched.observe
     else:
         _observe_rewards(trainer, watched)
-    for callback in (clock, watched, _Report(watched)):
-        trainer.add_callback(callback)
+    # Before the script's own: EarlyStoppingCallback reads what Watch adds to the metrics.
+    trainer.callback_handler.callbacks[1:1] = [clock, watched]
+    trainer.add_callback(_Report(watched))
 
 
 class Watch(TrainerCallback):
@@ -103,6 +104,7 @@ class Watch(TrainerCallback):
         self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
         self.folder, self.warned = Path(trainer.args.output_dir), set()
         self.metric_steps, self.next_step = metric_steps, 0
+        self.validated = 0  # the step of the last evaluation
         self.is_our_trainer = hasattr(trainer, "observe")
         # Of TRL's trainer no reward is called in an evaluation: it may raise.
         self.complete = None if self.is_our_trainer else functools.partial(complete, trainer)
@@ -135,7 +137,8 @@ class Watch(TrainerCallback):
 
     def on_evaluate(self, args, state, control, metrics: dict, **kwargs) -> None:
         """Add the validation metrics to `metrics`, from which the best model is chosen."""
-        if state.global_step:
+        if state.global_step != self.validated:  # of several data sets with the first alone
+            self.validated = state.global_step
             metrics |= self.evaluate_validation()
 
     def on_step_end(self, args, state, control, **kwargs) -> None:

@@ -36,8 +36,12 @@ NOT_COMPARED = {
     "output_dir", "push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit",
     "versions",
 }  # fmt: skip
-# A resume may change these: they decide when a reward error ends the run, not what is learnt.
-CHANGEABLE = {"max_reward_error_rate", "reward_timeout_s"}
+# A resume may change these: they decide when the run ends, and where it is served or pushed.
+CHANGEABLE = {
+    "max_reward_error_rate", "reward_timeout_s", "ddp_timeout", "vllm_server_base_url",
+    "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port",
+    "hub_model_id", "hub_strategy", "hub_private_repo", "hub_revision",
+}  # fmt: skip
 CODE = "the code of "  # the names of digests that --accept_changed reward_code accepts begin so
 MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes all weights

@@ -25,7 +25,7 @@ from recipes.common.evaluation.scores import independent_metrics
 from recipes.common.many_runs import arms
 from recipes.common.many_runs.arms import mean_and_interval, read_settings
 from recipes.common.settings import options_given
-from recipes.common.utils.run_files import SUMMARY, read_json, write_json, write_whole
+from recipes.common.utils.run_files import SUMMARY, VERSIONS, read_json, write_json, write_whole
 from recipes.common.utils.stats import Z_95, t_quantile
 from recipes.common.utils.tables import in_words, percent, points, share_and_span
 
@@ -97,10 +97,18 @@ def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
     summary = read_json(run / SUMMARY, {})
     if not summary.get("config"):
         raise ValueError(f"{run} has no whole {SUMMARY}: give the output_dir of a finished run.")
+    starts = read_json(run / VERSIONS, [])
+    if len({(start["commit"], start["hardware"]) for start in starts}) > 1 or any(
+        "--accept_changed" in start["command"] for start in starts
+    ):
+        raise ValueError(
+            f"{run} was trained by several commits, machines or rewards: see its {VERSIONS}."
+        )
     config = summary["config"]
     named = {"world_size", *read_settings(yaml_file), *options_given(summary["command"])}
     settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
-    settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
+    model = Path(config["model_name_or_path"]).name
+    settings["model_name_or_path"] = re.sub(r"-seed\d+$", "", model)  # arms.py's warm starts
     uncommitted = " with uncommitted changes" if summary["uncommitted_changes"] else ""
     commit = f"{(summary['commit'] or 'unknown')[:7]}{uncommitted}"
     return {**summary, "commit": commit, "settings": settings}

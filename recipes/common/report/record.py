@@ -41,6 +41,8 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
             "untrained": share(outcomes[0]) if 0 in outcomes else None,
             "rows": max(map(len, outcomes.values()), default=None),
         }
+    # The code that trained is that of the first start: it may be committed anew meanwhile.
+    started = (files.read_json(Path(args.output_dir, files.VERSIONS), []) or [versions()])[0]
     patience = config.get("early_stopping_patience")
     if patience and state.global_step < state.max_steps:
         metric = in_words((args.metric_for_best_model or "").removeprefix("validation/"))
@@ -55,6 +57,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
         "steps": state.global_step,
         "engine": engine(trainer),
         **versions(),
+        **{name: started[name] for name in ("commit", "uncommitted_changes", "hardware")},
         "config": config,
     }
 
@@ -88,6 +91,10 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
     files.write_whole(folder / files.TABLE, table + "\n")
     files.write_json(folder / files.SUMMARY, summary)
     write_report(folder)
+    # A model's warm start stays known to what is trained from this run.
+    model = summary["config"].get("model_name_or_path")
+    if model and (warm := files.read_json(Path(model, files.WARM_START), {})):
+        files.write_json(folder / files.WARM_START, warm)
     track_result(trainer.args, summary, folder / files.REPORT)
     print("\n" + table, flush=True)
 

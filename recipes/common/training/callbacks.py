@@ -72,8 +72,9 @@ class StopEarlyCallback(EarlyStoppingCallback):
             raise NothingLeftToTrain
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
+        is_over = control.should_training_stop  # by the last step, or a signal
         super().on_evaluate(args, state, control, **kwargs)
-        if control.should_training_stop:
+        if control.should_training_stop and not is_over:
             announce(f"Stopping early, after step {state.global_step} of {state.max_steps}.")
 
 
@@ -143,6 +144,11 @@ class InterruptCallback(TrainerCallback):
         flag = torch.tensor([is_signalled], dtype=torch.int, device=accelerator.device)
         if accelerator.gather(flag).any() and state.global_step < state.max_steps:
             self.requested = control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
+        """The step has saved: an evaluation inside an epoch would count for patience and best."""
+        if self.requested and state.epoch % 1:
+            control.should_save = control.should_evaluate = False
 
 
 class StepLineCallback(TrainerCallback):
