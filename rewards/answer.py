@@ -132,6 +132,9 @@ _IS_ASKED = "".join(rf"(?<!\b{word} )" for word in _MODALS)
 _DETAIL = re.compile(
     r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|on|until|before|between|when"
     r"|out of|of (?:the|her|his|their|its|those|these|all|which)"
+    # But what is needed, an "if" and a "to be able" have a purpose behind them.
+    r"|(?:(?:is|are|was|were|be)(?: [a-z]+)? (?:needed|required)|if [a-z]+ [a-z]+|to be able)"
+    r" to [a-z]+"
     rf"|{_IS_ASKED}to (?!(?:be|find|get)\b)[a-z]+)"
     r"(?:\s+(?!(?:is|are|was|were|makes|has|have|total|sum)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,

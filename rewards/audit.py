@@ -5,8 +5,9 @@
     assert cheats.problem is None
 
 A trick is *paid* if it scores more than its limit: 0, or for a trick in the asked format the full
-score of a format reward, and for a step reward the score of the reference answer. No tokenizer is
-loaded: rewards that read token ids get one token per four characters of a word.
+score of a format reward, and for a step reward the score of the reference answer; for a reward that
+judges the answer that score too, if it is below 0. No tokenizer is loaded: rewards that read token
+ids get one token per four characters of a word.
 """
 
 import builtins
@@ -180,7 +181,9 @@ def try_on_row(
         if failure:
             cheats.failed.setdefault(trick, failure)
         elif amount is not None:
-            limit = min(0.0, earned)  # a group is told apart below 0, too
+            # A group is told apart below 0, too; but a penalty gives 0 to what it does not punish.
+            judges = reward.kind == "verifier" or (reward.kind == UNDECLARED and reward.columns)
+            limit = min(0.0, earned) if judges else 0.0
             if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
                 # A wrong answer in the asked format may earn what a right one does.
                 limit = max(0.0, earned if reward.full is None else reward.full)

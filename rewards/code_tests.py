@@ -188,7 +188,7 @@ class CodeTests:
         longest = rounds * WALL * self.timeout_s  # seconds of wall time
         line = self.sandbox().describe()
         if self.timeout_s > TIMEOUT_S:
-            line += f"; the metric gives a program {TIMEOUT_S:g} s all the same"
+            line += f"; `code_metric` gives a program {TIMEOUT_S:g} s all the same"
         if longest >= limit_s:
             line += (
                 f"; {completions} programs that all never end would take {workers} "

@@ -39,6 +39,8 @@ SENTENCES = [
     r"\[ x = \frac{36}{2} = 18 \text{ eggs} \]", "She buys 9 bottles at $2, for a total of $18.",
     r"$$\begin{aligned} x &= 9 \cdot 2 \\ &= 18 \end{aligned}$$", "It is 18°C at night.",
     "所以答案是18。", "The answer is 36/2 = 18.", "It is 18 ft. for 3 cats.", "18 (20 vs. 2)",
+    "18 eggs are needed to make 6 cakes.", "She has $18 left if she wants to buy 3 shirts.",
+    "A total of 18 hours are required to paint 3 houses.", "18 trips to be able to carry 72 boxes.",
     "He needs to save $18 per week for 5 weeks.", "She has to drive 18 miles in 2 hours.",
     r"At least $\boxed{18}$ eggs.", "\\boxed{18}. Wait, let me double check: 9*3 = 27. Yes.",
 ]  # fmt: skip

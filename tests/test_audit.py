@@ -11,6 +11,7 @@ from collections.abc import Callable
 import audit_rewards
 import pytest
 from test_layout import REQUIRED
+from trl.rewards import get_repetition_penalty_reward
 
 from rewards import KINDS, load_reward, reward_of
 from rewards.answer import last_tag
@@ -235,6 +236,9 @@ def test_what_earns_more_than_the_reference_answer_is_a_problem():
     )
     short = try_tricks(reward(lambda text, gold: -len(text) / 100), ROWS, tagged)  # below 0
     assert "gives 0 to the wrong answer 'empty'" in short.problem
+    penalty = get_repetition_penalty_reward(3, max_penalty=-1.0)  # it promises nothing
+    twice = try_tricks(reward_of(penalty), ROWS, lambda row: "one two three " * 2 + tagged(row))
+    assert twice.reference < 0 and twice.problem is None
     model = reward(lambda text, gold: 1.0, kind="model")
     assert try_tricks(model, ROWS, tagged).sentence().endswith("is not called before the run")
 

@@ -189,7 +189,7 @@ def test_it_says_if_programs_that_never_end_would_not_end_within_the_limit_of_a_
         monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
         reward = load_reward("code_tests", timeout_s=5.0)
         assert reward.prepare(completions, longest + 0.1) == sandbox.describe()
-        assert "the metric gives" in load_reward("code_tests", timeout_s=6.0).prepare(1, 99)
+        assert "`code_metric` gives" in load_reward("code_tests", timeout_s=6.0).prepare(1, 99)
         note = reward.prepare(completions, longest)
         assert (
             f"; {completions} programs that all never end would take {workers} {longest} s" in note

@@ -72,7 +72,7 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
         # useful by another reward
         ([[0.0, 0.0]] * 4, {"useful": True}, "verifier", ONLY_FORM + "correctness reward tells",
          "begin with scripts/warm_start.py"),
-        ([[0.0, 1.0]] * 4, {}, "format", ONLY_FORM + "reward of math reads the answer", "Add one"),
+        ([[0.0, 1.0]] * 4, {}, "format", ONLY_FORM + "reward of math that counts reads", "Add one"),
         ([[0.0, 1.0]] * 4, {}, "shaping", "enough to learn from", ""),  # a count, say
     ],
 )  # fmt: skip

@@ -53,8 +53,8 @@ def memory_note(
         f"(a vocabulary of {model.config.get_text_config().vocab_size:,} words) needs about "
         f"{needed / 1e9:.1f} GB in a process, and {free / 1e9:.1f} GB are free: "
         f"per_device_train_batch_size {fitting} needs {fitting_needs / 1e9:.1f} GB; raise "
-        "gradient_accumulation_steps as much. With steps_per_generation 1 no more completions than "
-        "those of a micro batch are generated at once."
+        "gradient_accumulation_steps as much. steps_per_generation says how many of these are "
+        "generated at once."
     ]
 
 

@@ -61,7 +61,8 @@ def check_model(
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
     longest = check_prompts(tokenizer, config, training, rows)
-    args.notes += cut_note(tokenizer, training, rows, reference_completion)
+    if not args.problems:  # else the reference answers may be what is wrong
+        args.notes += cut_note(tokenizer, training, rows, reference_completion)
     renames_weights = getattr(config, "quantization_config", None) is not None  # quantized
     if not renames_weights and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
@@ -160,7 +161,7 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
     if isinstance(room, int) and longest + asked > room:
         fitting = f"set it to at most {room - longest}, or " if longest < room else ""
         raise ValueError(
-            f"its context has {room} tokens; the longest prompt has {longest} "
+            f"its context has {room} tokens; the longest prompt read has {longest} "
             f"({texts[row].strip()[-80:]!r} is its end), and max_completion_length is "
             f"{asked}: {fitting}shorten the prompt, or take another model."
         )

@@ -61,7 +61,7 @@ def check_rewards(
                 cheats = try_tricks(reward, rows, reference, per_task=PART, limit_s=limit_s)
             if cheats.problem:
                 problems.append(cheats.problem)
-            elif not reward.is_model:
+            elif reward.kind != "model":
                 place = 0 if cheats.is_fooled else len(args.notes)  # the worst news first
                 args.notes.insert(place, f"{reward.name} {cheats.sentence()}")
     # The same checks on evaluation rows, with the rewards that had no problem.

@@ -97,8 +97,8 @@ def places_by_batch(rows: list[dict], size: int, pads: bool = True) -> list[list
     """The places of the rows in batches of up to `size`; the longer the prompts, the fewer.
 
     Where a batch is padded (`pads`), one prompt of 5,000 tokens costs all of its neighbours as
-    much: prompts of the same length to 2,000 characters are together, and those of twice 2,000
-    count as two.
+    much: prompts of the same length to 2,000 characters are together, and from 2,000 characters on
+    one counts as two, from 4,000 as three.
 
     >>> places_by_batch([{"prompt": "a"}, {"prompt": 3000 * "b"}, {"prompt": "c"}], size=2)
     [[0, 2], [1]]

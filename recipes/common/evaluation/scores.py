@@ -40,6 +40,24 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
     return list(of_task.values())
 
 
+def verdict_metrics(counts: dict[str, int]) -> list[str]:
+    """The `independent_metrics` without those that are known for few rows of their task.
+
+    `counts` maps a metric to its number of rows with an outcome: of a few tasks with hidden tests
+    no verdict is made.
+
+    >>> verdict_metrics({"tests": 100, "hidden": 3}), verdict_metrics({"tests": 9, "hidden": 5})
+    (['tests'], ['hidden'])
+    """
+    most: dict[str, int] = {}  # of a task ("" where names have none)
+    for name, count in counts.items():
+        task = name.rpartition(" ")[0]
+        most[task] = max(count, most.get(task, 1))
+    return independent_metrics(
+        name for name, count in counts.items() if 2 * count >= most[name.rpartition(" ")[0]]
+    )
+
+
 def outcomes(rows: Iterable[dict[str, Any]], metric: str) -> list[bool | None]:
     """The outcome of each row by one metric; None for a row without the metric."""
     return [row["metrics"].get(metric) for row in rows]

@@ -318,6 +318,8 @@ def verdict_of(runs: pd.DataFrame) -> str:
     of_best = others[others["arm"] == best]
     above_best = points(*mean_and_interval(of_best, "beyond"))
     words = f"{gain}; it ends {above_best} above the best control run, {best}."
+    if is_shown(of_best, "beyond", "beyond_p", sign=-1):
+        words += f" {best} does better, in these runs."
     if is_shown(configured, "change", "p", sign=-1):
         return f"{words} It got worse."
     if not is_shown(configured, "change", "p"):
@@ -325,5 +327,5 @@ def verdict_of(runs: pd.DataFrame) -> str:
     if is_shown(of_best, "beyond", "beyond_p"):
         return f"{words} That part of the gain came from what {best} lacks, in these runs."
     if is_shown(of_best, "beyond", "beyond_p", sign=-1):
-        return f"{words} {best} does better, in these runs."
+        return words
     return f"{words} That may be chance: {best} may bring all of the gain."

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from recipes.common.checks.run_folder import NOT_COMPARED
-from recipes.common.evaluation.scores import independent_metrics
+from recipes.common.evaluation.scores import verdict_metrics
 from recipes.common.many_runs import arms
 from recipes.common.many_runs.arms import mean_and_interval, read_settings
 from recipes.common.settings import options_given
@@ -216,7 +216,7 @@ def table_of_all(entries: dict[str, Entry]) -> list[str]:
         if entry.get("order", 0) >= ONLY_RESULTS:  # shown in RESULTS.md alone
             continue
         cells = []
-        for name in independent_metrics(entry["metrics"]):
+        for name in verdict_metrics({name: of["n"] for name, of in entry["metrics"].items()}):
             before, after, change = (entry["metrics"][name][stage] for stage in STAGES)
             shares = f"{100 * before['value']:.1f} → {percent(after['value'])}"
             interval = points(change["value"], change["interval"])

@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.scores import comparison_table, independent_metrics
+from recipes.common.evaluation.scores import comparison_table, paired, verdict_metrics
 from recipes.common.report.page import write_report
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.training.callbacks import Clock
@@ -39,7 +39,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
             "metric": args.metric_for_best_model,
             "value": state.best_metric,
             "untrained": share(outcomes[0]) if 0 in outcomes else None,
-            "rows": max(map(len, outcomes.values()), default=None),
+            "rows": max((len(paired(of)[0]) for of in outcomes.values()), default=None),
         }
     # The code that trained is that of the first start: it may be committed anew meanwhile.
     started = (files.read_json(Path(args.output_dir, files.VERSIONS), []) or [versions()])[0]
@@ -72,8 +72,8 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         # A metric may be of some questions alone, as each task's in a mixture.
-        names = independent_metrics(summary["mcnemar_p"])
-        numbers = dict.fromkeys(summary["after"][name]["n"] for name in names)
+        counts = {name: summary["after"][name]["n"] for name in summary["mcnemar_p"]}
+        numbers = dict.fromkeys(counts[name] for name in verdict_metrics(counts))
         lines += [f"  {power_line(n)}" for n in numbers]
         lines.append(f"  Every question: {folder / files.EVALUATION}")
     else:

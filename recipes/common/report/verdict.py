@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from recipes.common.evaluation.scores import (
     compare,
-    independent_metrics,
     known,
     metric_names,
     outcomes,
     paired,
+    verdict_metrics,
 )
 from recipes.common.report.plots import curve
 from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_log, read_validation
@@ -68,16 +68,11 @@ def verdict_of_run(
         name: len(paired(outcomes(before, name), outcomes(after, name))[0])
         for name in metric_names(before)
     }
-    most: dict[str, int] = {}  # of a task ("" where names have none)
-    for name, count in counts.items():
-        task = name.rpartition(" ")[0]
-        most[task] = max(count, most.get(task, 1))
-    # A verdict does not rest on a few rows, such as the few tasks that have hidden tests.
-    metrics = [name for name in counts if 2 * counts[name] >= most[name.rpartition(" ")[0]]]
+    metrics = verdict_metrics(counts)  # of each task the one that rewards see least
     if not metrics:
         return Verdict("not known", f"{UNKNOWN} the metric gave no row an outcome both times.")
     names, sentences, notes = [], [], []
-    for metric in independent_metrics(metrics):  # of each task the one that rewards see least
+    for metric in metrics:
         name, sentence = verdict(metric, log, validation, before, after)
         names.append(name)
         sentences.append(sentence)

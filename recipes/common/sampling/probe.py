@@ -90,7 +90,7 @@ def probe(
     figures = figures_of(scored, rewards)
     batch = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     weights = training["reward_weights"] or [1.0] * len(rewards)
-    unused = [reward.name for reward, weight in zip(rewards, weights, strict=True) if weight <= 0]
+    unused = [reward.name for reward, weight in zip(rewards, weights, strict=True) if weight == 0]
     of_used = figures[~figures["reward"].isin(unused)]
     is_enough, sentence = verdict(of_used, groups_a_step=batch * num_processes / group_size)
     pushed = compute_pushes(recipe.module.metric, rows, samples, scored, rewards)
@@ -266,7 +266,7 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
     of_sampled = figures[figures["kind"].notna() & figures["task"].isin(sampled)]
     kinds = of_sampled.groupby("task")["kind"].agg(set)
     if unread := ", ".join(kinds.index[kinds.map({"format", "control"}.issuperset)]):
-        problem = f"no reward of {unread} reads the answer"
+        problem = f"no reward of {unread} that counts reads the answer"
         return False, f"only the form of an answer can be learnt: {problem}. Add one that does."
     answers = of_sampled[of_sampled["kind"].isin(["verifier", "step"])]
     most_useful = answers.groupby("task")["useful"].max()  # of the task's correctness rewards
