@@ -156,9 +156,9 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     numbers = [written_number(tree) for tree in _values(_read(result, wanted))]
     if gold_numbers and None not in gold_numbers and None in numbers:
         return True
-    whole = all(number is not None and number.denominator == 1 for number in numbers)
+    are_whole = all(number is not None and number.denominator == 1 for number in numbers)
     is_choice = wanted.kind == "choice" or (wanted.tree or ("",))[0] == "letter"
-    if is_choice or (whole and gold_numbers == numbers):
+    if is_choice or (are_whole and gold_numbers == numbers):
         return False
     # Copied: the result stands in the question as a whole, not as a part of a word or a number.
     whole = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(result))}(?!\w|\.\d)"

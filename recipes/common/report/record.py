@@ -85,16 +85,16 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
 def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     """Write table, summary.json and the page, and print the table.
 
-    summary.json marks the run as finished, so the table comes first; the page reads summary.json.
+    summary.json marks the run as finished, so the others come first; the page reads summary.json.
     """
-    table = final_table(folder, summary)
-    files.write_whole(folder / files.TABLE, table + "\n")
-    files.write_json(folder / files.SUMMARY, summary)
-    write_report(folder)
     # A model's warm start stays known to what is trained from this run.
     model = summary["config"].get("model_name_or_path")
     if model and (warm := files.read_json(Path(model, files.WARM_START), {})):
         files.write_json(folder / files.WARM_START, warm)
+    table = final_table(folder, summary)
+    files.write_whole(folder / files.TABLE, table + "\n")
+    files.write_json(folder / files.SUMMARY, summary)
+    write_report(folder)
     track_result(trainer.args, summary, folder / files.REPORT)
     print("\n" + table, flush=True)
 
