@@ -55,8 +55,8 @@ def test_a_metric_with_the_name_of_another_figure_is_refused(name):
 
 
 def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):
-    long = {**ROWS[2], "prompt": [{"role": "user", "content": 2000 * " "}]}  # evaluated apart
-    rows = [*ROWS[:2], long, *ROWS[3:]]
+    long = {**ROWS[3], "prompt": [{"role": "user", "content": 2000 * " "}]}  # evaluated apart
+    rows = [*ROWS[:3], long, *ROWS[4:]]
     parts, calls, whole = [], [], evaluate(trainer, rows, answer_metric, samples=1)
     gather = "recipes.common.evaluation.evaluate.gather_object"
     monkeypatch.setattr(gather, lambda rows: parts.append(rows) or rows)
