@@ -32,6 +32,14 @@ def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_
     assert check_questions([], rows, "org/model") == []
 
 
+def test_a_warm_start_on_test_questions_is_refused(tmp_path, monkeypatch):
+    recipe = load_recipe(CONFIG, SIZES)
+    recipe.eval_rows = recipe.train_rows.select([3])
+    monkeypatch.setattr("recipes.common.warm_start.load_recipe", lambda *_: recipe)
+    with pytest.raises(ValueError, match="1 of 1 evaluation rows are also training rows"):
+        warm_start(CONFIG, SIZES, 12, 2, None, tmp_path / "warm")
+
+
 def test_prompts_that_begin_the_answer_are_refused():
     prompt = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "It is "}]
     recipe = load_recipe(CONFIG, SIZES)

@@ -15,7 +15,12 @@ from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
-from recipes.common.data.overlap import QUESTIONS, question_digest, warm_start_questions
+from recipes.common.data.overlap import (
+    QUESTIONS,
+    check_questions,
+    question_digest,
+    warm_start_questions,
+)
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.scores import compare, comparison_table
@@ -58,6 +63,9 @@ def warm_start(
     partial = folder.with_name(folder.name + files.PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     examples = reference_examples(recipe, rows)
+    trained_on = [{"task": None, "prompt": example["prompt"]} for example in examples]
+    if problems := check_questions(trained_on, list(recipe.eval_rows or []), model):
+        raise ValueError("\n".join(problems))
     started = time.monotonic()
     before = evaluate_held_out(recipe, model)
     trainer = train(recipe, examples, steps, learning_rate or LEARNING_RATE[uses_lora], partial)
