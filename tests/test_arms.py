@@ -101,6 +101,8 @@ GAINED = "The run as configured gained"
             "in these runs.",
         ),
         ({CONFIGURED: [60], "random": [59]}, f"{GAINED} +60", "random may bring all of the gain."),
+        ({CONFIGURED: [4]}, f"{GAINED} +4.0 pt (", "). That may be chance."),
+        ({CONFIGURED: [9]}, f"{GAINED} +9.0 pt (", ")."),
         ({CONFIGURED: [9], "sft": [60]}, f"{GAINED} +9", "sft does better, in these runs."),
         ({CONFIGURED: [2], "sft": [60]}, f"{GAINED} +2", "runs. Its own gain may be chance."),
         # McNemar 0.125

@@ -227,7 +227,7 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
     assert compare(before, after)["mcnemar_p"] == p
     head, strict, *_, reward = comparison(*compare(before[5:], after[5:]).values())
     assert head == ["5 test questions, greedy", "before", "after", "change", "McNemar p"]
-    cells = ["0.0 % (0-43)", "80.0 % (38-96)", "+80.0 pt", "0.12"]
+    cells = ["0.0 % (0-43)", "80.0 % (38-96)", "+80.0 pt", "0.125"]
     assert strict == ["correct in format", *cells]
     assert reward == ["share, mean", "0.00", "0.00", "+0.00"]
     assert comparison(*compare(before[5:]).values())[1] == strict[:2]

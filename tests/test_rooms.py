@@ -48,10 +48,10 @@ BUDGET = {
     "recipes/code": 600,
     "recipes/common/checks": 1400,
     "recipes/common/data": 800,
-    "recipes/common/evaluation": 550,
+    "recipes/common/evaluation": 560,
     "recipes/common/limits.py": 300,
-    "recipes/common/many_runs": 600,
-    "recipes/common/report": 750,
+    "recipes/common/many_runs": 610,
+    "recipes/common/report": 770,
     "recipes/common/run.py": 200,
     "recipes/common/sampling": 500,
     "recipes/common/settings.py": 400,
@@ -68,7 +68,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14400,
+    "tests": 14500,
 }
 
 

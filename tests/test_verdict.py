@@ -30,19 +30,26 @@ def rows(right, n=100, metric="lenient", golds=None, **columns):
 
 ON = "correct answer on the test questions"
 CHANCE = "by more than chance"
+UNMOVED = "the training reward did not rise by more than chance"
 UNKNOWN = "Whether the model got better is not known: no rows were evaluated before and after."
 
 
 @pytest.mark.parametrize(
     ("rewards", "before", "after", "name", "opening"),
     [
-        (RISING, 20, 45, "rose together", f"Reward and {ON} rose together: reward 1.23 to 3.10; "),
-        (NOISY, 20, 45, "rose together", f"Reward and {ON} rose together: reward 0.87 to 1.83; "),
+        (
+            RISING,
+            20,
+            45,
+            "rose together",
+            f"Reward and {ON} rose together: reward 1.23 to 3.10 ",
+        ),
+        (NOISY, 20, 45, "rose together", f"Reward and {ON} rose together: reward 0.87 to 1.83 in "),
         (RISING, 60, 20, "diverged", f"The reward rose and {ON} fell: "),
         (RISING, 60, 61, "reward alone", f"The reward rose; {ON} did not rise {CHANCE}: "),
         (FLAT, 60, 20, "accuracy fell", f"C{ON[1:]} fell: "),
-        (FLAT, 20, 45, "accuracy alone", f"C{ON[1:]} rose; the reward did not rise {CHANCE}: "),
-        (FLAT, 20, 19, "nothing moved", f"Neither did the reward rise nor {ON} change {CHANCE}: "),
+        (FLAT, 20, 45, "accuracy alone", f"C{ON[1:]} rose; {UNMOVED}: "),
+        (FLAT, 20, 19, "nothing moved", "Neither did the training reward rise nor c"),
         ([float("nan")] * 9, 20, 30, "not known", "Whether the reward rose is not known: 0 step"),
         (RISING, 0, None, "not known", UNKNOWN),
     ],
@@ -92,7 +99,7 @@ def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
     run = (log(RISING), evaluations(20, 50, 25), rows(20), rows(50))
     assert "highest at step 10" in verdict_of_run(*run).sentence
     assert "highest" not in verdict_of_run(*run, chosen=10).sentence
-    assert "reward 1.23 to 2.20" in verdict_of_run(*run, chosen=8).sentence
+    assert "reward 1.23 to 2.20 in training" in verdict_of_run(*run, chosen=8).sentence
     few = verdict_of_run(*run, chosen=4).sentence
     assert "4 steps were logged up to this model" in few and "20.0 % to 50.0 %" in few
     of_steps = [{**line, "step_rewards/equations/mean": 1.0} for line in log(RISING)]
@@ -106,8 +113,33 @@ def test_each_of_several_tasks_has_its_sentence():
     found = verdict_of_run(log(FLAT), [], both(20, 50), both(21, 90))
     assert found.name == "nothing moved, accuracy alone"
     first, second = found.sentence.split(" Code tests on ")
-    assert first.startswith("Neither did the reward rise nor math: correct answer on the test ques")
-    assert second.startswith(f"the test questions rose; the reward did not rise {CHANCE}: ")
+    assert first.startswith("Neither did the training reward rise nor math: correct answer on ")
+    assert second.startswith(f"the test questions rose; {UNMOVED}: ")
+
+
+def test_a_reward_that_rose_before_the_first_logged_steps_is_told():
+    before, after = (
+        [{**row, "rewards": {"form": form + place % 2, "right": place % 3}}
+         for place, row in enumerate(rows(20))]
+        for form in (0.0, 0.5)
+    )  # fmt: skip
+    told = "On the test questions rewards rose: form 0.50 to 1.00."
+    assert verdict_of_run(log(FLAT), [], before, after).sentence.endswith(told)
+    assert told not in verdict_of_run(log(RISING), [], before, after).sentence
+    assert told not in verdict_of_run(log(FLAT), [], after, before).sentence
+
+
+def test_where_more_answers_end_the_metric_is_told_of_those_that_ended_both_times():
+    before, after = (
+        [{**row, "truncated": place >= ended} for place, row in enumerate(rows(right))]
+        for right, ended in ((20, 50), (40, 90))
+    )
+    told = (
+        "Cut off were 50.0 %, then 10.0 %; where both answers ended, correct answer went from "
+        "40.0 % to 80.0 %"
+    )
+    assert told in verdict_of_run(log(FLAT), [], before, after).sentence
+    assert "Cut off" not in verdict_of_run(log(FLAT), [], before, before).sentence
 
 
 def test_a_rise_to_what_one_answer_reaches_is_said_to_be_no_better():

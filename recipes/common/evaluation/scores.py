@@ -5,7 +5,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from recipes.common.utils.stats import mcnemar_p, wilson_interval
-from recipes.common.utils.tables import format_table, in_words, percent, points, share_and_span
+from recipes.common.utils.tables import (
+    format_table,
+    in_words,
+    p_value,
+    percent,
+    points,
+    share_and_span,
+)
 
 # The verdict uses the first of these that a recipe has: the one that its rewards see the least.
 INDEPENDENT = ("lenient", "hidden", "tests", "prose")
@@ -147,7 +154,7 @@ def comparison(before: dict[str, Any], after: dict[str, Any] | None, p: Any) -> 
         for stage in stages:
             line.append(share_and_span(stage[name]["share"], stage[name]["interval"]) + of_rows)
         if after is not None:
-            line += [points(after[name]["share"] - value["share"]), f"{p[name]:.2g}"]
+            line += [points(after[name]["share"] - value["share"]), p_value(p[name])]
         table.append(line)
     means = [means_of(stage) for stage in stages]
     for label in dict.fromkeys(label for of_stage in means for label in of_stage):

@@ -24,7 +24,14 @@ from recipes.common.settings import expand_path, options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.stats import interval_of_mean, mcnemar_p, paired_interval, wilson_interval
-from recipes.common.utils.tables import format_table, in_words, percent, points, share_and_span
+from recipes.common.utils.tables import (
+    format_table,
+    in_words,
+    p_value,
+    percent,
+    points,
+    share_and_span,
+)
 from recipes.common.utils.yaml_file import read_yaml
 from rewards import load_rewards
 
@@ -265,8 +272,8 @@ def arms_table(runs: pd.DataFrame) -> str:
                 for seed, of_seed in of_arm.groupby("seed", sort=False):
                     table.append(line_of(f"  seed {seed}", of_seed))
             table.append(line_of(arm, of_arm))
-        rows = of_metric[of_metric["arm"] == CONFIGURED]["n"].sum()
-        title = f"{in_words(metric)}, {rows} test questions"
+        rows = of_metric[of_metric["arm"] == CONFIGURED]["n"].iloc[0]
+        title = f"{in_words(metric)}, {rows} test questions{' a seed' * several}"
         blocks.append(f"{title}\n{format_table(table)}\n  {verdict_of(of_metric)}")
     footnote = "The last column: how far the run as configured ends above that one. "
     if several:
@@ -288,7 +295,7 @@ def line_of(name: str, runs: pd.DataFrame) -> dict[str, str | None]:
         "before": percent(runs["before"].mean()),
         "after (95 %)": share_and_span(*mean_and_interval(runs, "after")),
         "change (95 %)": points(*mean_and_interval(runs, "change")),
-        "McNemar p": f"{runs['p'].iloc[0]:.2g}" if len(runs) == 1 else None,
+        "McNemar p": p_value(runs["p"].iloc[0]) if len(runs) == 1 else None,
         "configured above": None if is_configured else points(*mean_and_interval(runs, "beyond")),
     }
 
@@ -312,17 +319,19 @@ def verdict_of(runs: pd.DataFrame) -> str:
 
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
     gain = f"The run as configured gained {points(*mean_and_interval(configured, 'change'))}"
+    got_worse = is_shown(configured, "change", "p", sign=-1)
+    may_be_chance = not (got_worse or is_shown(configured, "change", "p"))
     if others.empty:
-        return f"{gain}."
+        return f"{gain}.{' It got worse.' * got_worse}{' That may be chance.' * may_be_chance}"
     best = others.groupby("arm")["after"].mean().idxmax()
     of_best = others[others["arm"] == best]
     above_best = points(*mean_and_interval(of_best, "beyond"))
     words = f"{gain}; it ends {above_best} above the best control run, {best}."
     if is_shown(of_best, "beyond", "beyond_p", sign=-1):
         words += f" {best} does better, in these runs."
-    if is_shown(configured, "change", "p", sign=-1):
+    if got_worse:
         return f"{words} It got worse."
-    if not is_shown(configured, "change", "p"):
+    if may_be_chance:
         return f"{words} Its own gain may be chance."
     if is_shown(of_best, "beyond", "beyond_p"):
         return f"{words} That part of the gain came from what {best} lacks, in these runs."

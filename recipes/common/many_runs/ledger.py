@@ -27,7 +27,7 @@ from recipes.common.many_runs.arms import mean_and_interval, read_settings
 from recipes.common.settings import options_given
 from recipes.common.utils.run_files import SUMMARY, VERSIONS, read_json, write_json, write_whole
 from recipes.common.utils.stats import Z_95, t_quantile
-from recipes.common.utils.tables import in_words, percent, points, share_and_span
+from recipes.common.utils.tables import in_words, p_value, percent, points, share_and_span
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,7 +125,7 @@ def metric_of(runs: pd.DataFrame) -> dict[str, Any]:
             "seeds": runs[stage].round(4).tolist(),
         }
     expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], n)
-    p = [float(f"{p:.2g}") for p in runs["p"]]
+    p = [float(p_value(p)) for p in runs["p"]]
     return {"n": n, **stages, "p": p, "expected_change": expected}
 
 

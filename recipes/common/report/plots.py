@@ -67,7 +67,7 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     for key in keys:
         kind, _, name = key.partition("/")
         if kind in ("rewards", "step_rewards") and name.endswith("/mean"):
-            titles[key] = f"reward {name.removesuffix('/mean')} (mean)"
+            titles[key] = f"reward {name.removesuffix('/mean')} (unweighted, where it counts)"
         elif kind == "metrics":
             titles[key] = f"{in_words(name)}, completions of training"
     titles |= {key: title for key, title in TITLES.items() if key in keys}
@@ -80,7 +80,7 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     validated = []
     for metric in verdict_first:
         curves, spans = zip(*(shares(lines, metric) for lines in validations), strict=True)
-        title = f"validation: {in_words(metric)} (share, 95 % band; dashed: the reward)"
+        title = f"validation: {in_words(metric)} (share, 95 % band; dashed: training reward)"
         validated.append(Panel(title, list(curves), list(spans), rewards))
     total = [Panel("reward (weighted sum)", rewards)] if "reward" in keys else []
     return [*total, *validated, *logged]

@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.scores import comparison_table, paired, verdict_metrics
+from recipes.common.evaluation.scores import comparison_table, paired
 from recipes.common.report.page import write_report
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.training.callbacks import Clock
@@ -16,7 +16,7 @@ from recipes.common.training.tracking import track_result
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import hide_secrets
-from recipes.common.utils.stats import power_line, share
+from recipes.common.utils.stats import share
 from recipes.common.utils.tables import in_words
 
 
@@ -71,10 +71,6 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     ]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
-        # A metric may be of some questions alone, as each task's in a mixture.
-        counts = {name: summary["after"][name]["n"] for name in summary["mcnemar_p"]}
-        numbers = dict.fromkeys(counts[name] for name in verdict_metrics(counts))
-        lines += [f"  {power_line(n)}" for n in numbers]
         lines.append(f"  Every question: {folder / files.EVALUATION}")
     else:
         lines.append("  No test questions (num_eval_rows is 0): nothing shows a better model.")
@@ -102,10 +98,14 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
 def write_card(trainer: GRPOTrainer, folder: Path, table: str) -> None:
     """Write TRL's model card, followed by the table of results as text."""
     trainer.create_model_card(model_name=folder.name)
-    with (folder / files.CARD).open("a", encoding="utf-8") as card:
-        # A metric or path in the table may look like markup, which the Hub would render.
-        text = escape(table, quote=False).replace("```", "'''")
-        card.write(f"\n## Before and after\n\n```\n{text}\n```\n")
+    card = (folder / files.CARD).read_text(encoding="utf-8")
+    # TRL's words for a model that came from a folder, and for one that is not on the Hub.
+    card = card.replace("[None](https://huggingface.co/None)", "a model in a folder")
+    card = card.replace('model="None"', f'model="{folder}"')
+    # A metric or path in the table may look like markup, which the Hub would render.
+    text = escape(table, quote=False).replace("```", "'''")
+    card += f"\n## Before and after\n\n```\n{text}\n```\n"
+    (folder / files.CARD).write_text(card, encoding="utf-8")
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:

@@ -15,7 +15,7 @@ from recipes.common.evaluation.scores import (
 )
 from recipes.common.report.plots import curve
 from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_log, read_validation
-from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test
+from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test, t_interval
 from recipes.common.utils.tables import in_words, percent, points
 
 LEVEL = 0.05  # of every test: the rate of false alarms
@@ -26,8 +26,8 @@ OPENINGS = {
     "diverged": "The reward rose and {metric} fell",
     "reward alone": "The reward rose; {metric} did not rise by more than chance",
     "accuracy fell": "{metric} fell",
-    "accuracy alone": "{metric} rose; the reward did not rise by more than chance",
-    "nothing moved": "Neither did the reward rise nor {metric} change by more than chance",
+    "accuracy alone": "{metric} rose; the training reward did not rise by more than chance",
+    "nothing moved": "Neither did the training reward rise nor {metric} change by more than chance",
 }
 NAMES = {  # what the metric did, without the reward and with a rise of the reward
     "rose": ("accuracy alone", "rose together"),
@@ -78,6 +78,9 @@ def verdict_of_run(
         sentences.append(sentence)
         if name in ("rose together", "accuracy alone"):
             notes += one_answer_note(metric, after)
+        if name in ("nothing moved", "accuracy fell", "accuracy alone"):
+            notes += rewards_note(before, after)
+        notes += cut_off_note(metric, before, after)
     return Verdict(", ".join(dict.fromkeys(names)), " ".join(dict.fromkeys(sentences + notes)))
 
 
@@ -120,7 +123,7 @@ def verdict(
     without = any(key.startswith("step_rewards/") for line in log for key in line)
     of_what = "reward (without those of steps)" if without else "reward"  # TRL's has none of them
     sentence = (
-        f"{opening[0].upper()}{opening[1:]}: {of_what} {start:.2f} to {end:.2f}; "
+        f"{opening[0].upper()}{opening[1:]}: {of_what} {start:.2f} to {end:.2f} in training; "
         f"{words} {change.figures}.{late_fall(metric, validation)}"
     )
     return Verdict(name, sentence)
@@ -188,6 +191,42 @@ def one_answer_note(metric: str, rows: list[dict[str, Any]]) -> list[str]:
         f"The answer {answer!r:.60} to every question would be right in "
         f"{percent(mean(by_answer))}; the model, with {percent(mean(by_model))}, is not shown to "
         "be better."
+    ]
+
+
+def rewards_note(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
+    """A list with a sentence on the rewards that rose on the test questions; else empty.
+
+    A reward that rose within the first steps shows no trend in the log.
+    """
+    risen = []
+    for name in before[0].get("rewards", {}):
+        old, new = paired(*([row["rewards"][name] for row in stage] for stage in (before, after)))
+        interval = t_interval([end - start for start, end in zip(old, new, strict=True)])
+        if interval and interval[0] > 0:
+            risen.append(f"{name} {mean(old):.2f} to {mean(new):.2f}")
+    return [f"On the test questions rewards rose: {', '.join(risen)}."] if risen else []
+
+
+def cut_off_note(metric: str, before: list[dict], after: list[dict]) -> list[str]:
+    """A list with a sentence if another share of answers was cut off; else empty.
+
+    It gives the metric on the rows whose answers ended both times: a model can gain by ending in
+    time alone.
+    """
+    cut = [[row.get("truncated", False) for row in stage] for stage in (before, after)]
+    if mcnemar_p(*cut) >= LEVEL:
+        return []
+    stages = [
+        [None if any(either) else outcome for outcome, *either in zip(of_stage, *cut, strict=True)]
+        for of_stage in (outcomes(before, metric), outcomes(after, metric))
+    ]
+    if not paired(*stages)[0]:
+        return []
+    change = change_of(*stages)
+    return [
+        f"Cut off were {percent(mean(cut[0]))}, then {percent(mean(cut[1]))}; where both answers "
+        f"ended, {in_words(metric)} went from {change.figures}."
     ]
 
 

@@ -59,6 +59,15 @@ def share_and_span(share: float, interval: tuple[float, float]) -> str:
     return f"{percent(share)} ({100 * interval[0]:.0f}-{100 * interval[1]:.0f})"
 
 
+def p_value(p: float) -> str:
+    """Two digits of a p-value, three from 0.01 on: 0.0501 is not 0.05.
+
+    >>> p_value(0.0501), p_value(3.42e-24), p_value(1.0)
+    ('0.0501', '3.4e-24', '1')
+    """
+    return f"{p:.2g}" if p < 0.01 else f"{p:.3g}"
+
+
 def points(change: float, interval: tuple[float, float] | None = None) -> str:
     """A change of a share in percentage points, with its interval if there is one.
 
