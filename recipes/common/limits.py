@@ -35,11 +35,12 @@ RANGES: list[tuple[Any, str]] = [
     (Field(gt=0, le=10), "learning_rate"),
     (Field(gt=0, le=1000), "temperature repetition_penalty"),
     (Field(gt=0, le=10**6), "num_train_epochs reward_timeout_s logging_steps"),
-    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos delta adam_epsilon eval_steps"),
+    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos adam_epsilon eval_steps"),
+    (Field(gt=1), "delta"),  # the highest ratio; below 1 it would take the gradient of good tokens
     (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
-    (Field(gt=0, le=1), "top_p top_entropy_quantile vllm_gpu_memory_utilization"),
+    (Field(gt=0, le=1), "top_p vllm_gpu_memory_utilization"),
     (Field(gt=0, le=1), "ref_model_mixup_alpha"),
-    (Field(ge=0, le=1), "min_p max_reward_error_rate label_smoothing_factor"),
+    (Field(ge=0, le=1), "min_p top_entropy_quantile max_reward_error_rate label_smoothing_factor"),
     (Field(ge=0, lt=1), "epsilon adam_beta1 adam_beta2 lora_dropout"),
 ]
 RANGE_OF = {name: limit for limit, names in RANGES for name in names.split()}
@@ -57,18 +58,20 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 # Their fields declare `dict | str`, to take JSON; a text that is not a JSON mapping is refused.
 MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
-# Keys of generation_kwargs that other settings decide, each with its one allowed value.
+# Keys of generation_kwargs that other settings decide, each with its one allowed value; `...` is
+# equal to none.
 FIXED = {
     "do_sample": True,
     "num_beams": 1,
     "num_return_sequences": 1,
     "stop_strings": None,
-    "max_new_tokens": None,
     "max_length": None,
     "max_time": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
+    **dict.fromkeys(("max_new_tokens", "eos_token_id", "pad_token_id", "disable_compile"), ...),
 }
+SET_BY_TRL = {  # of a chat template
+    "add_generation_prompt", "tools", "chat_template", "conversation", "tokenize", "return_dict",
+}  # fmt: skip
 # transformers leaves these out in silence where they are above 1.
 SHARES = ("top_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 TINY = {"hidden_size": 2, "intermediate_size": 2, "num_hidden_layers": 1, "vocab_size": 2**18}
@@ -103,8 +106,12 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "example is {example}; give a question and its completion, further pairs, or none."),
     (lambda s: s.reward_weights and not any(s.reward_weights),
      "reward_weights is {reward_weights}; one must not be 0."),
-    (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
-     "max_tool_calling_iterations is 0: no tool would answer. Give at least 1, or no tools."),
+    (lambda s: s.max_completion_length is None,
+     "max_completion_length is null: transformers would write 20 tokens. Give a number."),
+    (lambda s: ((s.tools or s.environment_factory) and s.max_tool_calling_iterations is not None
+                and s.max_tool_calling_iterations < 1),
+     "max_tool_calling_iterations is {max_tool_calling_iterations}: no tool would answer. Give at "
+     "least 1, null for no limit, or no tools."),
     # TRL 1.16 would hang: the rollouts of two processes have different numbers of turns.
     (lambda s: (s.tools or s.environment_factory) and shares_a_turn(s),
      "tools do not go with ZeRO-3, FSDP or a vLLM that several processes share: each turn needs "
@@ -117,15 +124,16 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
      "itself, nor with generation_kwargs: leave it out."),
     (lambda s: s.dataloader_persistent_workers and not s.dataloader_num_workers,
      "dataloader_persistent_workers is true and dataloader_num_workers is 0: give at least 1."),
-    (lambda s: "add_generation_prompt" in (s.chat_template_kwargs or {}),
-     "chat_template_kwargs is {chat_template_kwargs}: TRL sets add_generation_prompt itself."),
+    (lambda s: SET_BY_TRL & {*(s.chat_template_kwargs or {})},
+     "chat_template_kwargs is {chat_template_kwargs}: TRL sets add_generation_prompt, tools, "
+     "chat_template, conversation, tokenize and return_dict itself. Leave them out."),
     (lambda s: s.remove_unused_columns,
      "remove_unused_columns is true and would take away columns of rewards: leave it out."),
     (lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
      "model_init_kwargs is {model_init_kwargs}: dtype is a setting of its own, and the trainer "
      "places the model. Leave them out there."),
     # By default TRL turns bf16 on; on a CPU slow in bfloat16 a step then takes ten times as long.
-    (lambda s: s.dtype == "fastest" and s.use_cpu and s.bf16,
+    (lambda s: s.dtype == "fastest" and s.use_cpu and s.bf16 is not False and not s.fp16,
      "dtype is fastest, but with bf16 every product is in bfloat16: set bf16: false."),
     # Checkpoints that a run could not resume, or not with the same tokens
     (lambda s: s.resume_from_checkpoint,
@@ -143,6 +151,8 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     # The checkpoint that validation rows choose
     (lambda s: s.eval_strategy != "no" and not s.num_validation_rows,
      "num_validation_rows is 0: there would be nothing to evaluate by eval_strategy. Give rows."),
+    (lambda s: s.eval_on_start,
+     "eval_on_start is true, and a run evaluates before its first step by itself: leave it out."),
     (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
      "early_stopping_patience needs evaluations: set eval_strategy: steps and eval_steps."),
     (lambda s: (chooses_a_checkpoint(s)

@@ -273,7 +273,7 @@ def add_reward(name: str, recipe: dict[str, Any], training: dict[str, Any]) -> N
         training["reward_weights"] = [*weights, 1.0]
     if name == "soft_overlong":  # DAPO's cache is a fifth of its limit (4,096 of 20,480)
         length, own = training["max_completion_length"], recipe["reward_kwargs"] or {}
-        usual = {"max_completion_len": length, "soft_punish_cache": length // 5}
+        usual = {"max_completion_len": length, "soft_punish_cache": (length or 0) // 5}
         recipe["reward_kwargs"] = {**own, name: {**usual, **own.get(name, {})}}
 
 

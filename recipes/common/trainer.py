@@ -382,7 +382,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
         So a group stays in one micro batch, where its prompt is computed once.
         """
-        if not self.args.share_prompts or self.args.order_matters:
+        if not self.args.share_prompts or self.args.order_matters or self.aux_loss_enabled:
             return super()._prepare_inputs(generation_batch)
         with completion.replaced(grpo_trainer, shuffle_sequence_dict=lambda batch: batch):
             return super()._prepare_inputs(generation_batch)

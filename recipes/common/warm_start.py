@@ -150,6 +150,7 @@ def train(
         use_cpu=training["use_cpu"] or not torch.accelerator.is_available(),
         **{name: training[name] for name in AS_THE_RUN if training.get(name) is not None},
     )
+    args._n_gpu = min(args.n_gpu, 1)  # one process takes one device, as in a run
     add_model_arguments(args, model)
     trainer = SFTTrainer(
         model=model.model_name_or_path,

@@ -19,6 +19,7 @@ VALUES = {
     "valid dictionary": {"generation_kwargs": ["fast"]},
     "finite number": {"reward_weights": [[1.0, INF]]},
     "greater than 0": {"temperature": [0.0]},
+    "greater than 1": {"delta": [0.2]},
     "less than 1": {"epsilon": [1.0]},
     "less than or equal to 10": {"learning_rate": [1e30]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
@@ -75,6 +76,12 @@ SETTINGS = [
     ({"generation_kwargs": {"eos_token_id": [2]}}, "eos_token_id cannot be set here"),
     ({"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}}, "model_init_kwargs is {"),
     ({"chat_template_kwargs": {"add_generation_prompt": False}}, "TRL sets add_generation_prompt"),
+    ({"chat_template_kwargs": {"tools": []}}, "TRL sets add_generation_prompt, tools"),
+    ({"max_completion_length": None}, "max_completion_length is null", "would write 20 tokens"),
+    ({"tools": [CALCULATOR], "max_tool_calling_iterations": -1}, "iterations is -1: no tool would"),
+    ({"dtype": "fastest", "bf16": None, "use_cpu": True}, "dtype is fastest, but with bf16"),
+    ({"eval_on_start": True}, "a run evaluates before its first step by itself"),
+    ({"generation_kwargs": {"max_new_tokens": None}}, "max_new_tokens cannot be set here"),
     ({"drop_finished": True}, "drop_finished needs share_prompts: true"),
     ({"dataloader_persistent_workers": True}, "dataloader_num_workers is 0: give at least 1"),
     # LoRA
@@ -82,7 +89,6 @@ SETTINGS = [
     ({"use_peft": True, "lora_target_modules": ["q_prj"]}, "q_prj", "'.*q_proj' say"),
     ({"use_peft": True, "lora_target_modules": ["q_proj", "v_prj"]}, "the name v_prj", "v_proj"),
     # A reference that moves, and checkpoints from which no run could go on
-    ({"dtype": "fastest", "bf16": True, "use_cpu": True}, "with bf16 every product is in bfloat16"),
     ({"resume_from_checkpoint": "a/checkpoint-5"}, "resume_from_checkpoint is 'a/checkpoint-5'"),
     ({"ignore_data_skip": True}, "ignore_data_skip and save_only_model must be false"),
     ({"gradient_accumulation_steps": 3, "steps_per_generation": 2, "save_steps": 2},

@@ -144,8 +144,8 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
                 "is not in what it writes. Correct the template, or give one by chat_template_path."
             )
         texts.append(text)
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    ids = known(texts, add_special_tokens=False)["input_ids"] if texts else []
     if known.eos_token_id is None:
         raise ValueError("its tokenizer has no eos_token, so that no answer would end: set it.")
     size = config.get_text_config().vocab_size
@@ -180,7 +180,8 @@ def cut_note(
     texts = [completion_text(answer) for answer in answers if answer is not None]
     if not (limit and texts):
         return []
-    lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    lengths = [len(ids) for ids in known(texts, add_special_tokens=False)["input_ids"]]
     cut = sum(length >= limit for length in lengths)  # the end token needs room, too
     if 10 * cut < len(lengths):
         return []

@@ -146,6 +146,11 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
         get_peft_config(model)
     with collect_errors(problems, "the training settings"):
         config = GRPOConfig(**training)
+        if config.n_gpu > 1:
+            raise ValueError(
+                f"{config.n_gpu} GPUs are visible to one process, and TRL trains on one: start it "
+                "by accelerate launch, or set CUDA_VISIBLE_DEVICES=0."
+            )
         check_engine({"world_size": config.world_size})
     if config and model:
         with collect_errors(problems, "what the settings need"):

@@ -25,6 +25,9 @@ SETTINGS_WITHOUT_TRAINING = {
     "load_best_model_at_end": False,
     "push_to_hub": False,
     "log_completions": False,
+    "log_completions_hub_repo": None,
+    "lr_scheduler_type": "constant",
+    "lr_scheduler_kwargs": None,
     "beta": 0.0,
     "sync_ref_model": False,
     "vllm_importance_sampling_correction": False,
@@ -48,6 +51,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
     # TRL wants whole groups in a batch; the YAML's batch may give them only on several processes.
     settings["per_device_train_batch_size"] = settings["num_generations"]
     training = GRPOConfig(**settings)
+    training._n_gpu = min(training.n_gpu, 1)  # TRL trains on no more in one process
     add_model_arguments(training, of_model)
     model: Any = name or of_model.model_name_or_path
     try:

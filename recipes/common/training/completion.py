@@ -77,9 +77,9 @@ def generation_config(trainer: GRPOTrainer, do_sample: bool) -> GenerationConfig
     decoding |= args.generation_kwargs or {}
     if not do_sample:
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
+    decoding["do_sample"] = do_sample
     return GenerationConfig(
         **decoding,
-        do_sample=do_sample,
         max_new_tokens=args.max_completion_length,
         eos_token_id=end_tokens(trainer),
         pad_token_id=trainer._tokenizer.pad_token_id,
