@@ -85,6 +85,8 @@ class Cheats:
             )
         if self.is_fooled:
             text = f"PAYS A WRONG ANSWER AS MUCH AS A RIGHT ONE, though it is a verifier: {text}"
+        if not any("gold" in one.trick or one.trick.startswith(PROGRAM) for one in self.attempts):
+            text += "; none has the row's own answer: the reference answer holds no `answer`"
         if self.reward.farmable:
             text += f"; by design: {self.reward.farmable}"
         if self.ungraded:
@@ -122,7 +124,8 @@ class Cheats:
                 'completion[0]["content"], and its length the number of messages. If it asks for '
                 "another form than the reference answer has, ask for that form in the recipe "
                 "(`reference` in recipes/math, else `reference_completion` in its train.py). If it "
-                f'scores what was not tried: {self.reward.name}.kind = "shaping".'
+                f'scores what was not tried: {self.reward.name}.kind = "shaping". It was tried at '
+                "step 0, with token ids that are stand-ins."
             )
         return None
 
@@ -158,7 +161,11 @@ def try_tricks(
 
 
 def try_on_row(
-    cheats: Cheats, row: dict, texts: dict[str, str], right: str | list[dict], end: float
+    cheats: Cheats,
+    row: dict,
+    texts: dict[str, str | list[dict]],
+    right: str | list[dict],
+    end: float,
 ) -> None:
     """Score the tricks on one row, and its reference answer; add the results to `cheats`.
 

@@ -342,7 +342,7 @@ def score(
         "prompts": prompts,
         "completions": completions,
         "completion_ids": token_ids,
-        "trainer_state": TrainerState(max_steps=1, epoch=0.0, num_train_epochs=1),
+        "trainer_state": TrainerState(max_steps=100, epoch=0.0, num_train_epochs=1),
     }
     for name in rows[0]:
         if name not in NOT_PASSED:

@@ -93,8 +93,8 @@ def load_rewards(
     for name, count in Counter(reward.name for reward in rewards).items():
         if count > 1:
             problems.append(
-                f"two rewards are called {name!r}: what is logged of them would be one. Rename or "
-                "remove one."
+                f"two rewards are called {name!r}: what is logged of them would be one. Rename one "
+                f'(in its file: the_reward.__name__ = "another name"), or remove it.'
             )
     for setting, left in settings.items():
         for name in left:

@@ -101,6 +101,8 @@ IN_PLACE = {
     "deep braces": "{" * 5_000 + "}" * 5_000,
     # The reward finds the empty text in every gold.
     "nothing": "",
+    # The reward finds the answer in the gold, or at its start.
+    "first character of the gold": "{first}",
     # The reward accepts one of several answers: hedging doubles the chance.
     "every number": NUMBERS,
     "gold or another": "{gold} or {wrong}",
@@ -151,11 +153,11 @@ TRICKS: dict[str, str] = {
 }
 
 
-def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str, str]:
-    """Make the tricks for one row: name -> completion text. A trick that lacks a part is left out.
+def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str, str | list[dict]]:
+    """Make the tricks for one row: name -> completion. A trick that lacks a part is left out.
 
     Args:
-        row: `prompt`; most tricks need a text `answer`, and programs need `tests`.
+        row: `prompt`; most tricks need an `answer`, text or number, and programs need `tests`.
         reference: row -> its reference completion.
         others: rows of the same task; their golds serve as wrong answers.
 
@@ -166,12 +168,17 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
     # Its last turn: a trick makes no tool calls.
     right = completion if isinstance(completion, str) else completion_text(completion[-1:])
     parts = parts_of(row, right, others)
-    made = {}
+    made: dict[str, str | list[dict]] = {}
     for name, template in TRICKS.items():
         if parts.keys() >= set(NAMED.findall(template)):
             text = NAMED.sub(lambda part: parts[part[1]], template)
             if text != right:
                 made[name] = text
+    # The reward judges the form alone, of JSON or of a tool call, whatever it holds.
+    if gold := gold_of(row):
+        differ = (other for other in others if key_of(gold_of(other) or gold) != key_of(gold))
+        if (whole := reference(next(differ, row))) not in (None, completion):
+            made[f"{ASKED}another row's completion"] = whole
     return made
 
 
@@ -203,6 +210,8 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
     if not places:
         return parts
     before, after = right[: places[-1].start()], right[places[-1].end() :]
+    if key_of(gold[:1]) != key_of(gold):
+        parts["first"] = gold[:1]
     parts |= {"gold": gold, "before": before, "after": after} | near | disguises(gold)
     parts |= reasoning_parts(before, right)
     expression = last_expression(question_of(prompt))
@@ -295,6 +304,8 @@ def parts_of_programs(row: dict) -> dict[str, str]:
 def gold_of(row: dict) -> str:
     """The right answer of a row; empty if the row has none, as programming tasks do."""
     gold = row.get("answer")
+    if isinstance(gold, int | float) and not isinstance(gold, bool):
+        gold = str(gold)
     return gold.strip() if isinstance(gold, str) and not row.get("tests") else ""
 
 

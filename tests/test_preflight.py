@@ -166,6 +166,13 @@ def scores_the_last(completions, answer, **kwargs):
 scores_the_last.kind, scores_the_last.full = "verifier", 1.0
 
 
+def fines_the_wrong(completions, answer, **kwargs):
+    return [float(g in c[0]["content"]) - 1 for c, g in zip(completions, answer, strict=True)]
+
+
+fines_the_wrong.kind = "verifier"
+
+
 def with_steps(row: dict) -> str:
     question, answer = row["prompt"][-1]["content"], row["answer"]
     return f"<reasoning>{question} {answer}</reasoning><answer>{answer}</answer>"
@@ -189,6 +196,7 @@ REFUSED = [
      "evaluation rows: reward 'gsm8k_correctness': ... row 1"),
     # A verifier that scores nothing as something, of one row alone
     ({"rewards": [scores_the_last]}, "is a verifier but scores an empty completion 1.0"),
+    ({"rewards": [fines_the_wrong]}, "is a verifier but gives a reference answer 0, and 0 or less"),
     # Tasks
     ({"train": PRODUCTS, "rewards": [sums_only]},
      "task 'products': no reward scores its rows"),

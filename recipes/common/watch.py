@@ -36,6 +36,7 @@ from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.tables import in_words
 from rewards import reward_of
+from rewards.boundary import describe, measure
 from rewards.text import completion_text
 
 
@@ -71,6 +72,12 @@ def watch(
         ) from error
     if validation_rows is not None and args.eval_strategy == "no" and not args.eval_steps:
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
+    if first := next(iter(rows or ()), None):
+        try:
+            measure(metric, first, "")
+        except Exception as error:
+            why = hide_secrets(describe(error))
+            raise ValueError(f"the metric fails on an empty completion of a row: {why}") from error
     clock = Clock(Path(args.output_dir))
     watched = Watch(trainer, rows, metric, validation_rows, clock)
     if watched.is_our_trainer:  # it passes the advantages
