@@ -287,12 +287,17 @@ _GIVES_UP = re.compile(
 )
 
 
-def _last_stated(text: str) -> Stated | None:
+# Ends with a whole sentence, and perhaps a part of a tag: "It is 12%.</reas".
+_WHOLE = re.compile(r"[.!][*\s]*(?:</?\w*>?\s*)?\Z")
+
+
+def _last_stated(text: str, cut_off: bool = False) -> Stated | None:
     """What the last sentence with a number states; None for a text without such a sentence.
 
     Questions and asides ("Note that ...", "Check: ...") are left out. The value is None where a
     later sentence denies it and states no other ("That is wrong.") or gives up ("I cannot solve
-    this.").
+    this."). A text that was cut off within a sentence was still on its way: there only the result
+    of an equation counts.
     """
     for part in _sentences(text):
         if _GIVES_UP.search(part):
@@ -304,6 +309,8 @@ def _last_stated(text: str) -> Stated | None:
         is_question = "=" not in part and part.rstrip(" *_)").endswith("?")
         is_empty = not _DIGIT.search(part) or not outside.strip(" .*")
         if not (is_empty or is_question or _ASIDE.match(part)):
+            if cut_off and "=" not in part and not _WHOLE.search(text):
+                return Stated(None)
             return Stated(stated(outside if _DIGIT.search(outside) else part))
     return None
 
@@ -414,11 +421,13 @@ def _enclosed(text: str, place: Place) -> Stated:
     return Stated(None if is_doubted else value, place.inside_end)
 
 
-def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
+def final_answer(text: str, thoughts: bool = False, cut_off: bool = False) -> Fraction | None:
     r"""The number that `text` offers as its final answer; None where it offers no single number.
 
     Args:
         thoughts: whether an answer inside `<think>` counts where no number stands outside.
+        cut_off: whether the text reached its length limit: if it ends within a sentence, a number
+            counts only in a box or tag, behind a marker, or as the result of an equation.
 
     Example: `final_answer("2 * 9 = 18 dollars. #### 18\n\nQuestion: 3 + 4?") == 18`;
     `final_answer("The answer is 17 or 18.") is None`
@@ -435,14 +444,14 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
         last = max(marked, key=lambda place: place.end)
         last = _corrected(text[last.end :]) or last  # "Actually, it is 20."
     else:
-        last = _last_stated(text)
+        last = _last_stated(text, cut_off)
     return last.value if last else None
 
 
-def is_final_answer(text: str, gold: str) -> bool:
+def is_final_answer(text: str, gold: str, cut_off: bool = False) -> bool:
     """Whether the final answer of `text` has the value of `gold`; False if either is no number.
 
     Example: `is_final_answer("So she has $1,080 left.", "1080") is True`
     """
-    value = final_answer(text)
+    value = final_answer(text, cut_off=cut_off)
     return value is not None and value == number_of(gold)

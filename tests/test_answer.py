@@ -102,6 +102,21 @@ def test_another_problem_is_not_read():
         assert final_answer(f"{text}\n\n## Question 2\n3 + 4\n#### 7") == 18
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [  # broken off within a sentence, as models wrote
+        ("- Erin had $6.00.\n- The cost of the ice", None),
+        ("Onions are on sale for $2.00 a pound. Therefore,", None),
+        ("The shark is 10 feet long.\n\\[\n10 \\", None),
+        ("40 - 32 = 8 were left. So", 8),
+        ("Therefore the chance is 12%.\n</reason", 12),
+        ("The final answer is 12. Now I", 12),
+    ],
+)
+def test_a_text_that_was_cut_off_within_a_sentence_has_no_number_by_chance(text, value):
+    assert final_answer(text, cut_off=True) == value
+
+
 @pytest.mark.parametrize("text", NONE)
 def test_no_single_number_is_none(text):
     assert final_answer(text) is None

@@ -145,6 +145,12 @@ def test_a_completion_is_what_the_model_writes_greedily_after_the_templated_prom
         assert (one.tokens, one.truncated) == (len(written), 1 not in written)
 
 
+def test_a_metric_is_told_which_completions_were_cut_off(trainer):
+    found = evaluate(trainer, ROWS, lambda row, text: {"cut": row["truncated"]}, samples=1)
+    assert [row["metrics"]["cut"] for row in found] == [row["truncated"] for row in found]
+    assert all("cut" in draw for row in found for draw in row["samples"])
+
+
 def test_settings_of_generation_are_the_runs_and_end_tokens_are_the_models(trainer):
     trainer.model.eval()
     before = [one.token_ids for one in trainer.complete(ROWS)]

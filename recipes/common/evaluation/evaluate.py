@@ -83,7 +83,8 @@ def evaluate(
                 torch.manual_seed(trainer.args.seed * 1_000_003 + first * 1_009 + draw)
                 drawn = complete(filled, do_sample=True)[: len(batch)]
                 for result, row, rollout in zip(results, batch, drawn, strict=True):
-                    outcome, _ = measure_or_fail(metric, row, rollout.text)
+                    told = {**row, "truncated": rollout.truncated}
+                    outcome, _ = measure_or_fail(metric, told, rollout.text)
                     result.setdefault("samples", []).append(outcome)
                     result.setdefault("sampled_completions", []).append(rollout.text)
             evaluated += results
@@ -119,7 +120,9 @@ def describe_rollout(
     row: dict, rollout: Any, metric: Metric, rewards: list[Reward]
 ) -> dict[str, Any]:
     """What `evaluate` returns for one row, but `row` and `rewards`; `rollout` is its completion."""
-    outcome, failure = measure_or_fail(metric, row, rollout.text)
+    # A metric reads of the row whether its completion was cut off.
+    told = {**row, "truncated": rollout.truncated}
+    outcome, failure = measure_or_fail(metric, told, rollout.text)
     result = {
         "prompt": row["prompt"],
         "answer": row.get("answer"),

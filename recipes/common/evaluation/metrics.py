@@ -63,7 +63,7 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
     formatted = is_xml_format(completion)
     return {
         "strict": formatted and (score_gsm8k(completion, row["answer"]) or 0.0) > 0.0,
-        "lenient": is_final_answer(completion, row["answer"]),
+        "lenient": is_final_answer(completion, row["answer"], row.get("truncated", False)),
         "format": formatted,
     }
 
@@ -92,7 +92,7 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     right = right and not (refuses and is_unworked(row["prompt"], box, row["answer"]))
     return {
         "strict": right,
-        "lenient": right or is_final_answer(completion, row["answer"]),
+        "lenient": right or is_final_answer(completion, row["answer"], row.get("truncated", False)),
         "format": box is not None,
     }
 
