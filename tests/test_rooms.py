@@ -45,7 +45,7 @@ BUDGET = {
     "recipes": 50,
     "recipes/arithmetic": 200,
     "recipes/calculator": 200,
-    "recipes/code": 600,
+    "recipes/code": 620,
     "recipes/common/checks": 1400,
     "recipes/common/data": 800,
     "recipes/common/evaluation": 560,

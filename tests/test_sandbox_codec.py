@@ -103,6 +103,11 @@ def test_what_is_shared_stays_shared_and_what_is_not_does_not():
     assert one is other and alone is not one and loop[0] is loop[1] and loop[0]["row"] is one
 
 
+@pytest.mark.parametrize("literal", [{20, 5, 25, 10, 15}, {12, 13, 14, 15, 16}, {8, 0}])
+def test_a_set_arrives_in_its_order(literal):
+    assert [*sent(literal)] == [*literal]
+
+
 def test_an_object_that_was_sent_comes_back_as_itself():
     here, there = Table(), Table()
     mine = [[1], (2, [3]), Stack(), object(), frozenset([4])]

@@ -10,6 +10,7 @@ the program has defined for a type of its own.
 """
 
 import gc
+import operator
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -120,6 +121,10 @@ def fill(container: Any, parts: list) -> None:
             base.__setitem__(container, key, item)
     elif base is set:
         set.update(container, parts)
+        # Their order depends on the size of the set's table: that of a literal is often larger.
+        if any(map(operator.is_not, set.__iter__(container), parts)):
+            set.clear(container)
+            set.update(container, frozenset(parts))
     else:
         base.extend(container, parts)
 

@@ -17,7 +17,7 @@ Functions, coroutines and objects cannot be used at the other end, even in a cor
 shows in one process alone: what is set in a module, such as a seed of `random`, and warnings and
 logs; that a generator was closed, or what it returned; what a thread changes after the last answer;
 the `id` of an argument in the next call; that a number or text which comes back is the same object
-(so a list with a NaN no longer equals itself).
+(so a list with a NaN no longer equals itself); of one set in ten the order of its parts.
 """
 
 import builtins
