@@ -13,6 +13,7 @@ from recipes.code.prepare import (
     drop_trivial,
     hide_tests,
     humaneval_task,
+    in_order,
     load_tasks,
 )
 from recipes.code.tasks import complete_row, read_tasks
@@ -151,10 +152,10 @@ def test_the_last_tests_are_hidden(tests, hidden, hide, visible):
         assert (kept[0]["tests"], kept[0]["hidden_tests"]) == (texts[:visible], texts[visible:])
 
 
-def test_the_visible_tests_expect_several_values_where_the_tests_do():
+def test_the_visible_tests_of_mbpp_expect_several_values_where_its_tests_do():
     texts = ["assert f(1) == True", "assert f(2) == True", "assert f(3) == False"]
-    kept, _ = hide_tests([task_of([*texts, texts[0]])], None)
-    assert (kept[0]["tests"], kept[0]["hidden_tests"]) == ([texts[0], texts[2]], [texts[1]])
+    assert in_order([*texts, texts[0]]) == [texts[0], texts[2], texts[1]]
+    assert in_order(texts[:2]) == texts[:2]
 
 
 # --- Checks

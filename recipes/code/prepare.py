@@ -161,11 +161,26 @@ def mbpp_task(row: dict[str, Any]) -> Task:
     return {
         "name": f"mbpp/{row['task_id']}",
         "prompt": prompt.replace("\r\n", "\n"),
-        "tests": row["test_list"],
+        "tests": in_order(row["test_list"]),
         "hidden_tests": row.get("challenge_test_list", []),
         "setup": setup,
         "solution": row["code"].replace("\r\n", "\n"),
     }
+
+
+def in_order(tests: list[str]) -> list[str]:
+    """Each test once, and in second place the first that expects another value than the first one.
+
+    So the visible ones are seldom all passed by a program that returns one value.
+
+    Example: `in_order(["assert f(1) == 1", "assert f(2) == 1", "assert f(3) == 2"])[1]` ends in 2.
+    """
+    tests = list(dict.fromkeys(tests))
+    expected = [expected_constant(test) for test in tests]
+    other = next((i for i, value in enumerate(expected) if value != expected[0]), None)
+    if other is None:
+        return tests
+    return [tests[0], tests[other], *tests[1:other], *tests[other + 1 :]]
 
 
 def humaneval_task(row: dict[str, Any]) -> Task:
@@ -197,15 +212,14 @@ def humaneval_task(row: dict[str, Any]) -> Task:
 
 
 def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dropped]:
-    """Hide the last `hide` tests of each task, as `in_order` puts them, from the reward.
+    """Hide the last `hide` tests of each task from the reward; the metric uses them.
 
     If `hide` is None, a third is hidden of each task that has two or more tests and none hidden. A
-    test that stands there twice counts once: one of the two would hide nothing. A task is dropped
-    if no visible test would be left.
+    task is dropped if no visible test would be left.
     """
     kept, dropped = [], {}
     for task in tasks:
-        tests, hidden = in_order(list(dict.fromkeys(task["tests"]))), task["hidden_tests"]
+        tests, hidden = task["tests"], task["hidden_tests"]
         by_default = 0 if hidden or len(tests) < 2 else max(1, len(tests) // 3)
         visible = len(tests) - (by_default if hide is None else hide)
         if visible < 1:
@@ -213,22 +227,6 @@ def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dro
             continue
         kept.append(task | {"tests": tests[:visible], "hidden_tests": tests[visible:] + hidden})
     return kept, dropped
-
-
-def in_order(tests: list[str]) -> list[str]:
-    """The tests with the first that expects another value than the first of all in second place.
-
-    So the visible ones are not all passed by a program that returns one value.
-
-    Example: `in_order(["assert f(1) == 1", "assert f(2) == 1", "assert f(3) == 2"])[1]` ends in 2.
-    """
-    if parse_cases(tests) is not None:
-        return tests
-    expected = [expected_constant(test) for test in tests]
-    other = next((i for i, value in enumerate(expected) if value != expected[0]), None)
-    if other is None:
-        return tests
-    return [tests[0], tests[other], *tests[1:other], *tests[other + 1 :]]
 
 
 def check_references(
