@@ -179,6 +179,17 @@ def test_a_quantized_model_gets_the_adapter_that_transformers_wants(probed, monk
     assert "in 4 bits, LoraConfig(" in error
 
 
+def test_what_a_run_schedules_and_logs_does_not_stop_a_script(probed, monkeypatch, tmp_path):
+    def make(args, **settings):
+        raise TypeError(f"made with {args.lr_scheduler_type.value}, {args.log_completions}")
+
+    monkeypatch.setattr(idle, "GRPOTrainer", make)
+    words = ["--lr_scheduler_type", "reduce_lr_on_plateau", "--eval_strategy", "steps"]
+    words += ["--log_completions", "true", "--log_completions_hub_repo", "me/mine"]
+    _, _, error = probed("--output", tmp_path / "probe", *words)
+    assert "made with constant, False" in error
+
+
 def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(probed, tmp_path):
     (tmp_path / "note").write_text("mine")
     out = tmp_path / "probe"
