@@ -24,6 +24,13 @@ MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which no answer repeats exactly
 # A date, a time, a telephone number, a range: 2024-01-05, 3/4/2024, 10:30, 555-1234, 5-7.
 _NO_SUM = re.compile(r"\d+([-–/])\d+(?:\1\d+)+|\d{1,2}:[0-5]\d(?::[0-5]\d)?|(\d+)[-–](\d+)")
+# What a spreadsheet makes of 3/5 and of an error: 5-Mar, Mar-05, #DIV/0!.
+_MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_SPREADSHEET = re.compile(rf"(?i)\d\d?-(?:{_MONTH})|(?:{_MONTH})-\d\d|#[A-Z]+(?:/0)?[!?]|#N/A")
+# 1,00,000 of India and 1.234,56 of Germany, with a sign or a unit; a list has spaces.
+_GROUPED = re.compile(
+    r"[^\d(\[{]{0,3}(?:\d\d?(?:,\d\d)+,\d{3}|\d{1,3}(?:\.\d{3})+,\d+)[^\d)\]}]{0,12}"
+)
 _NO_VALUE = (
     "it may be a date, a time or a range, which has no value: work a sum out, write a ratio as "
     "1/3, or leave the row out"
@@ -65,8 +72,11 @@ def _read_gold(gold: str) -> Answer:
     text = gold_answer(gold) if isinstance(gold, str) else ""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
+    if _GROUPED.fullmatch(text):
+        return Answer("bad", text, label="write 1,00,000 as 100000, and 1.234,56 as 1234.56")
     no_sum = _NO_SUM.fullmatch(text.replace(" ", ""))
-    if no_sum and int(no_sum[2] or 0) < int(no_sum[3] or 1):  # but 7-5, which falls, is a sum
+    falls = no_sum and int(no_sum[2] or 0) >= int(no_sum[3] or 1)  # 7-5 is a sum
+    if _SPREADSHEET.fullmatch(text) or (no_sum and not falls):
         return Answer("bad", text, label=_NO_VALUE)
     answer = _read(text)
     words = answer.source.split()

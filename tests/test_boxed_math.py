@@ -108,6 +108,8 @@ def test_a_gold_that_nobody_can_compare_is_graded_by_its_own_text_alone(gold):
         ("No such number can be found by anybody", "at most 6 other words"), ("18", None),
         ("twelve", "use digits"), ("east", None),
         ("2024-01-05", "a date, a time or a range"), ("5-7", "a range"), ("555 - 1234", "a range"),
+        ("1,00,000", "as 100000"), ("1.234,56 €", "as 1234.56"), ("1,000,000", None),
+        ("1, 00, 000", None), ("12.5, 3", None), ("5-Mar", "a date"), ("#DIV/0!", "leave the row"),
         ("10:30", "a time"), ("3/4/2024", "a date"), ("3/4", None), ("-5", None), ("1:2", None),
         (r"\log 3", None), (r"\{1, x\}", None), ("x > 1", None), (r"(1, \oint f)", r"\oint is not"),
     ],

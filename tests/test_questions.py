@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pandas as pd
 import pytest
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, Value
 from support.launching import ROOT
 
 from recipes.common.data import files
@@ -53,6 +53,8 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
         # Sentences
         ("The answer is 42 because it is even.", "42"),
         ("It takes 5 hours to fill 3 pools.", "5"),
+        ("#### Step 2\nSo x = \\boxed{5}.", "5"),  # a heading
+        (r"$x=\boxed{-2}$ or $x=\boxed{1}$", "-2 or 1"),
         ("So 3 * 4 = 12 pens are left.", "12"),
         ("She pays $18.50 in all.", "18.5"),
         (r"The answer is $\sqrt{2}$.", r"\sqrt{2}"),
@@ -155,6 +157,27 @@ def test_a_number_is_read_as_it_was_written(tmp_path, answer, written):
     Dataset.from_pandas(table).save_to_disk(str(tmp_path / "saved"))
     for path in (tmp_path / "a.parquet", tmp_path / "saved"):
         assert load(path, num_eval_rows=0)[0] == [{**ITEMS[0], "answer": written}]
+
+
+def test_a_label_is_its_name(tmp_path):
+    kinds = Features({"question": Value("string"), "answer": ClassLabel(names=["A", "B"])})
+    rows = Dataset.from_list([{"question": "Which?", "answer": 1}], features=kinds)
+    rows.to_parquet(tmp_path / "a.parquet")
+    rows.save_to_disk(str(tmp_path / "saved"))
+    for path in (tmp_path / "a.parquet", tmp_path / "saved"):
+        (item,) = load(path, num_eval_rows=0)[0]
+        assert item["answer"] == "B"
+
+
+SPLIT_IN_NAMES = [("Train.jsonl", "Test.jsonl"), ("mathtrain.jsonl", "mathdev.jsonl")]
+
+
+@pytest.mark.parametrize("names", SPLIT_IN_NAMES)
+def test_test_files_that_would_be_training_rows_are_refused(tmp_path, names):
+    for name in names:
+        write(tmp_path / name, ITEMS)
+    with pytest.raises(ValueError, match=r"rain.jsonl and .* would both be training rows"):
+        load(tmp_path)
 
 
 def test_a_packed_file_is_named(tmp_path):

@@ -167,6 +167,9 @@ TRAIN = [
     ("".join(f'{{"question": "{q}", "answer": "#### {i}"}}\n' for i, q in enumerate("abac", 1)),
      "training rows: 1 give another answer to the question of an earlier row",
      "(the first: 'a': '1' and '3')"),
+    ('{"question": "1+1?", "answer": "#### 2"}\n{"question": "1 + 1 ?", "answer": "#### 3"}\n'
+     '{"question": "1 + 1 ? ", "answer": "#### 2.0"}\n',  # in other spellings
+     "training rows: 1 give another answer to the question of an earlier row"),
     ('{"question": "1 + \\ud800 =", "answer": "2"}', "question holds half of a character"),
     (ROW, "the training rows are fewer than the 2 prompts"),
 ]
@@ -195,6 +198,8 @@ FILES = [
      "a.jsonl, line 1 (and 8 more): it cannot be read (TypeError: "),
     (("a.csv", "question;answer\nWhat does it cost?;1.100\n", {}), "a.csv cannot be read: line 2",
      "three digits behind a point, which may mark thousands"),
+    (("a.csv", "question;answer\nWhat does it cost?;12,50 €\n", {}), "cannot be read: line 2"),
+    (("a.jsonl", ALL, {"dataset_test_split": "train"}), "_test_split are both 'train': name two"),
     (("a.csv", "question,answer\n1 + 1 =,2\n\"2 + 2 =,4\n3 + 3 =,6\n", {}),
      "a.csv, row 2: unexpected end of data", "never closed?"),
     (("a.csv", "question,answer\n" + "What is it?,4\n" * 9, {}), "ask the same question"),

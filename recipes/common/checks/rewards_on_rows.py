@@ -244,12 +244,6 @@ def score_task(
         raise ValueError(lacks)
     if reward.kind == "verifier" and (highest or 0.0) > 0.0:
         raise ValueError(f"is a verifier but scores an empty completion {highest}.")
-    if reward.kind == "verifier" and lowest is not None and lowest <= 0.0:
-        raise ValueError(
-            f"is a verifier but gives a reference answer {lowest:g}, and 0 or less means wrong: in "
-            "gates, and where cheap tricks are tried. Add a constant to all it gives, which "
-            "changes no advantage."
-        )
     if reward.kind in ("verifier", "format") and reward.full is not None:
         short = [n for n, amount in earned.items() if amount is None or amount < reward.full]
         if short:
@@ -258,6 +252,12 @@ def score_task(
                 f"{len(short)} of {len(earned)} rows of task {line['task']!r}; the first is row "
                 f"{short[0]}: {answers[short[0]]!r}."
             )
+    if reward.kind == "verifier" and lowest is not None and lowest <= 0.0:
+        raise ValueError(
+            f"is a verifier but gives a reference answer {lowest:g}, and 0 or less means wrong: in "
+            "gates, and where cheap tricks are tried. Add a constant to all it gives, which "
+            "changes no advantage."
+        )
 
 
 def score(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 import pyarrow
-from datasets import Dataset, load_dataset, load_from_disk
+from datasets import ClassLabel, Dataset, Features, load_dataset, load_from_disk
 from datasets.data_files import (
     FILES_TO_IGNORE,
     DataFilesDict,
@@ -22,7 +22,9 @@ from pyarrow.parquet import ParquetFile
 from rewards.rows import lines_of, parse_line
 
 KINDS = [".jsonl", ".json", ".csv", ".tsv", ".parquet"]
-AMBIGUOUS = re.compile(r"-?(\d+,\d+|\d{1,3}(\.\d{3})+)")  # in a file of the German layout
+# A number, perhaps with a sign and a unit, in a file of the German layout: 2,5 or 1.100 €.
+AMBIGUOUS = re.compile(r"[^\w\s]{0,2}\s*(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)\s*[^\d\s]{0,12}")
+TEST_NAMES = ("test", "dev", "val", "valid", "validation", "eval")
 Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line of text)
 
 
@@ -92,7 +94,11 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
         if file.suffix.lower() not in KINDS:  # `datasets` takes train.jsonl.gz for a .jsonl
             raise ValueError(f"dataset_path: {file} is packed: unpack it.")
     # Where a subfolder is named as a split, such as a run's evaluation, `datasets` reads it alone.
-    names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in KINDS)
+    names = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.suffix.lower() in KINDS and not path.name.startswith(".")
+    )
     own = [folder / name for name in names if name not in FILES_TO_IGNORE]
     if not {*own} <= {*chain.from_iterable(splits.values())}:
         return {file.stem: [file] for file in own}
@@ -103,6 +109,15 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
                 f"dataset_path: {folder} holds rows in {', '.join(sorted(configs))}: choose one by "
                 "dataset_config, or give its path."
             )
+    # To `datasets`, Train.csv and mathtest.csv are names like any other: of training rows.
+    trained = {file.name.lower(): file.name for file in splits.get("train", ())}
+    for lower, name in trained.items():
+        for word in TEST_NAMES:
+            if "train" in lower and (twin := trained.get(lower.replace("train", word))):
+                raise ValueError(
+                    f"dataset_path: {name} and {twin} would both be training rows: name them "
+                    f"train{Path(name).suffix.lower()} and test{Path(name).suffix.lower()}."
+                )
     return splits
 
 
@@ -131,11 +146,21 @@ def values_of(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def as_written(rows: Iterable[dict], schema: pyarrow.Schema) -> Iterator[dict]:
-    """The rows with 32-bit numbers as they were written: 35.1, not 35.099998474121094."""
+    """The rows with numbers and labels as they were written.
+
+    A 32-bit number is 35.1, not 35.099998474121094; a label of `datasets`' ClassLabel is its name,
+    not its place, and None for -1, which marks a missing one.
+    """
     narrow = [field.name for field in schema if field.type == pyarrow.float32()]
+    known = Features.from_arrow_schema(schema) if b"huggingface" in (schema.metadata or {}) else {}
+    labels = {name: kind for name, kind in known.items() if isinstance(kind, ClassLabel)}
     for row in rows:
         numbers = {name: row[name] for name in narrow if row[name] is not None}
-        yield row | {name: float(str(numpy.float32(n))) for name, n in numbers.items()}
+        written = {name: float(str(numpy.float32(n))) for name, n in numbers.items()}
+        for name, kind in labels.items():
+            is_known = row[name] is not None and row[name] >= 0
+            written[name] = kind.int2str(row[name]) if is_known else None
+        yield row | written
 
 
 def table_rows(file: Path) -> Iterator[dict[str, str]]:
@@ -146,7 +171,7 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = lines.readline()
         lines.seek(0)
-        separator = max(",;\t", key=header.count)
+        separator = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
         rows = csv.DictReader(lines, delimiter=separator, strict=True, skipinitialspace=True)
         rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
         names = [name for name in rows.fieldnames if name]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.utils.run_files import WARM_START, read_json
+from rewards.latex.number import number_of
 
 QUESTIONS = "question_digests"  # a key of warm_start.json
 
@@ -29,6 +30,13 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
     """
     written = re.sub(r"\s*([^\w\s])\s*", r"\1", question_of(prompt))
     return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two answers are equal, or have the same value as numbers: 7 and 7.0."""
+    if isinstance(one, str) and isinstance(other, str) and number_of(one) is not None:
+        return number_of(one) == number_of(other)
+    return one == other
 
 
 def warm_start_questions(model: str | None) -> set[str]:
@@ -62,11 +70,16 @@ def check_questions(train_rows: list[dict], eval_rows: list[dict], model: str | 
         for number, row in enumerate(rows):
             if not (question := question_of(row["prompt"])):
                 continue
-            # Two MBPP tasks can have the same prompt and differ only in their tests.
-            key = json.dumps([row["task"], row["prompt"], row.get("tests")], default=str)
+            # Two MBPP tasks can have the same prompt and differ only in their tests; questions in
+            # two spellings are one.
+            prompt = row["prompt"]
+            if isinstance(prompt, str) or prompt[-1].get("role") == "user":
+                before = [] if isinstance(prompt, str) else prompt[:-1]
+                prompt = [before, question_digest(prompt)]
+            key = json.dumps([row["task"], prompt, row.get("tests")], default=str)
             earlier = places.setdefault(key, number)
             answers = rows[earlier].get("answer"), row.get("answer")
-            if answers[0] != answers[1]:
+            if not is_same(*answers):
                 conflicts.append(f"{question[:80]!r}: {answers[0]!r} and {answers[1]!r}")
             elif earlier != number and kind == "evaluation":
                 repeated.append(f"{question[:80]!r}")

@@ -18,7 +18,7 @@ from recipes.common.settings import RecipeArguments, setting
 from rewards.answer import final_answer, stated_text
 from rewards.latex.number import HEDGES, number_of
 from rewards.rows import collect, parse_line, shown
-from rewards.text import last_boxed
+from rewards.text import boxed_answer, last_boxed
 from rewards.text import question_of as text_of
 
 Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
@@ -61,11 +61,16 @@ def gold_of(answer: str) -> str:
     with numbers of which none is stated as the answer.
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`;
-    `gold_of("The answer is 7.") == gold_of("She has 7 pens left.") == "7"`
+    `gold_of("The answer is 7.") == gold_of("She has 7 pens left.") == "7"`;
+    `gold_of(r"\boxed{-2} or \boxed{1}") == "-2 or 1"`
     """
-    if "####" in answer:
-        return answer.rpartition("####")[2].strip()
-    text = (last_boxed(answer) or answer).strip()
+    _, mark, tail = answer.rpartition("####")
+    if mark and "\n" not in tail.strip():  # else a heading
+        return tail.strip()
+    boxed, last = boxed_answer(answer), last_boxed(answer)
+    if boxed != last:  # several boxes that are one answer
+        return boxed
+    text = (last or answer).strip()
     words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", text)  # no names of LaTeX commands
     is_marked = re.search(r"\b(?:answer|result)\b", text, re.IGNORECASE)
     # A few words are the answer itself: "7 pens", but not "probably 7".
@@ -125,6 +130,11 @@ def load_questions(
         source, config = (args.dataset_name, None) if args.dataset_name else hub
         splits = splits_of_hub(source, args.dataset_config or config)
     train, test = args.dataset_train_split, args.dataset_test_split
+    if train == test:
+        raise ValueError(
+            f"dataset_train_split and dataset_test_split are both {train!r}: name two, or set "
+            f"dataset_test_split: null, which holds out one row in {ONE_IN}."
+        )
     if list(splits) == ["train"] and test == "test":  # a single split is for training
         test = None
     if absent := [name for name in (train, test) if name is not None and name not in splits]:
@@ -226,7 +236,7 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
     gold = gold_of(answer)
     if not gold:
         raise ValueError(f"{columns[1]} has no final answer behind ####")
-    if gold.lower().strip("-–—?") in NO_ANSWER:  # Excel makes a long dash of --
+    if gold.lower().strip("-–—?.") in NO_ANSWER:  # Excel makes a long dash of --
         raise ValueError(f"the answer is {gold!r}, which stands for none")
     if problem := check(gold):
         raise ValueError(problem)
