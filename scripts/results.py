@@ -8,7 +8,8 @@
 
 A table of a page stands where a comment `generated from results/NAME.json by scripts/results.py`
 opens it. `compare` shows each metric's change next to the range in which that of one more run is
-expected (19 of 20); exit status 0: all agree; 1: one does not; 2: they cannot be compared.
+expected (19 of 20; fewer where some seeds learn and others do not). Exit status 0: all agree; 1:
+one does not; 2: they cannot be compared.
 """
 
 from pathlib import Path

@@ -70,8 +70,9 @@ def test_the_table_says_what_is_right_useful_cut_off_and_how_long():
         ([[0.0, 1.0], *[[0.0, 0.0]] * 7], {}, "verifier", "too little to learn from: 0.25 useful",
          "begin with scripts/warm_start.py"),
         # useful by another reward
-        ([[0.0, 0.0]] * 4, {"useful": True}, "verifier", ONLY_FORM + "correctness reward tells",
+        ([[0.0, 0.0]] * 14, {"useful": True}, "verifier", ONLY_FORM + "correctness reward told",
          "begin with scripts/warm_start.py"),
+        ([[0.0, 0.0]] * 9, {"useful": True}, "verifier", "enough to learn from", ""),  # too few
         ([[0.0, 1.0]] * 4, {}, "format", ONLY_FORM + "reward of math that counts reads", "Add one"),
         ([[0.0, 1.0]] * 4, {}, "shaping", "enough to learn from", ""),  # a count, say
     ],

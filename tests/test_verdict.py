@@ -66,16 +66,16 @@ def test_the_verdict_follows_from_the_rewards_and_the_test_questions(
 def test_a_fall_of_the_validation_rows_is_told_beside_the_test_questions():
     found = verdict_of_run(log(RISING), evaluations(20, 70, 45), rows(20), rows(60))
     assert found.name == "rose together" and found.sentence.endswith(
-        "correct answer 20.0 % to 60.0 %, +40.0 pt (+29 to +49), on 100 rows. On the validation "
-        "rows correct answer was highest at step 10 and lower at step 20, where this model is "
-        "from: 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
+        "correct answer 20.0 % to 60.0 %, +40.0 pt (+29 to +49), on 100 rows, p 1.8e-12. On the "
+        "validation rows correct answer was highest at step 10 and lower at step 20, where this "
+        "model is from: 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows, p 6e-08."
     )
 
 
 @pytest.mark.parametrize(
     ("curve", "told"),
     [
-        ((50, 57, 50), "on 100 rows."),  # seven rows lost: p = 0.016
+        ((50, 57, 50), "on 100 rows, p 0.0156."),  # seven rows lost
         ((50, *[57] * 5, 50), "that may be chance."),  # the best of five: 0.05 / 5
         ((60, 50, 20), None),  # the best is the first
         ((20, 30, 45), None),

@@ -210,7 +210,9 @@ def test_the_running_interval_is_wider_the_more_often_one_looks():
     few, many = running_interval(history, 1), running_interval(history, 100)
     assert many[0] < few[0] < 0.2 < few[1] < many[1]
     assert running_interval(history[:5], 1) is None
-    assert running_interval([-9.0, *history], 1) == few, "of the last twenty steps"
+    low, high = running_interval([-9.0, *history], 1)
+    assert low + high == pytest.approx(sum(few)), "the mean is of the last twenty steps"
+    assert low < few[0], "the spread is of all steps, where that is more"
 
 
 def test_a_metric_that_some_completions_lack_is_of_the_others_and_history_goes_on():

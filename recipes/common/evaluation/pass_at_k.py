@@ -2,9 +2,9 @@
 
 import math
 from itertools import chain, product
-from statistics import fmean
+from statistics import fmean, pvariance
 
-from recipes.common.utils.stats import interval_of_mean, wilson_interval
+from recipes.common.utils.stats import t_quantile, wilson_interval
 from recipes.common.utils.tables import in_words, share_and_span
 
 
@@ -37,9 +37,26 @@ def format_pass_at_k(models: dict[str, list[dict]]) -> list[str]:
                 if len(known) >= k:
                     estimates.append(pass_at_k(len(known), sum(known), k))
             if estimates:
-                interval = interval_of_mean(estimates, 0.0, 1.0, of_equal=(0.0, 1.0))
-                if set(estimates) <= {0.0, 1.0}:  # each problem is won or lost
-                    interval = wilson_interval(round(sum(estimates)), len(estimates))
+                interval = interval_of(estimates)
                 share = share_and_span(fmean(estimates), interval)
                 lines.append(f"  {in_words(metric)} pass@{k:<4} {share}  {model}")
-    return [*lines, "  95 %, over problems: Wilson's interval if each is 0 or 1, else Student's"]
+    return [*lines, "  95 %, over problems: Wilson's interval, with Student's quantile"]
+
+
+def interval_of(estimates: list[float]) -> tuple[float, float]:
+    """Wilson's 95 % interval of the mean of estimates from 0 to 1, of problems.
+
+    A problem of which several samples are known tells more than a yes or no: n of them count as
+    n q (1 - q) / variance, with one more at 0 and at 1, and Student's quantile in place of 1.96.
+    Where all are 0 or 1 it is Wilson's own. Student's interval misses too often near 0 and 1.
+    """
+    n, share = len(estimates), fmean(estimates)
+    if set(estimates) <= {0.0, 1.0}:
+        return wilson_interval(round(sum(estimates)), n)
+    wider = [*estimates, 0.0, 1.0]
+    middle = fmean(wider)
+    worth = n * middle * (1 - middle) / pvariance(wider)
+    z2 = t_quantile(max(n, 2)) ** 2 / worth
+    half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4) / (1 + z2)
+    center = (share + z2 / 2) / (1 + z2)
+    return max(0.0, center - half), min(1.0, center + half)

@@ -23,7 +23,13 @@ from recipes.common.report.page import write_comparison
 from recipes.common.settings import expand_path, options_given
 from recipes.common.utils import run_files as files
 from recipes.common.utils.secrets import hide_secrets
-from recipes.common.utils.stats import interval_of_mean, mcnemar_p, paired_interval, wilson_interval
+from recipes.common.utils.stats import (
+    interval_of_mean,
+    mcnemar_p,
+    paired_interval,
+    t_interval,
+    wilson_interval,
+)
 from recipes.common.utils.tables import (
     format_table,
     in_words,
@@ -307,15 +313,18 @@ def verdict_of(runs: pd.DataFrame) -> str:
     A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
     """
 
-    def is_shown(of_arm: pd.DataFrame, column: str, p: str, sign: int = 1) -> bool:
+    def is_shown(of_arm: pd.DataFrame, column: str, p: str, sign: int = 1, among: int = 1) -> bool:
         """Whether a gain in `column` (with `sign` -1 a loss) is more than chance.
 
-        `p` names the column of its p-values.
+        `p` names the column of its p-values; the arm is the best `among` so many (Bonferroni).
         """
         mean, ends = mean_and_interval(of_arm, column)
+        values = of_arm[column].tolist()
+        if among > 1 and len(set(values)) > 1:
+            ends = t_interval(values, 0.05 / among)
         if len(of_arm) > 1:
             return min(sign * end for end in ends) > 0.0
-        return sign * mean > 0.0 and of_arm[p].iloc[0] < 0.05
+        return sign * mean > 0.0 and of_arm[p].iloc[0] < 0.05 / among
 
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
     gain = f"The run as configured gained {points(*mean_and_interval(configured, 'change'))}"
@@ -327,7 +336,8 @@ def verdict_of(runs: pd.DataFrame) -> str:
     of_best = others[others["arm"] == best]
     above_best = points(*mean_and_interval(of_best, "beyond"))
     words = f"{gain}; it ends {above_best} above the best control run, {best}."
-    if is_shown(of_best, "beyond", "beyond_p", sign=-1):
+    is_worse = is_shown(of_best, "beyond", "beyond_p", sign=-1, among=others["arm"].nunique())
+    if is_worse:
         words += f" {best} does better, in these runs."
     if got_worse:
         return f"{words} It got worse."
@@ -335,6 +345,6 @@ def verdict_of(runs: pd.DataFrame) -> str:
         return f"{words} Its own gain may be chance."
     if is_shown(of_best, "beyond", "beyond_p"):
         return f"{words} That part of the gain came from what {best} lacks, in these runs."
-    if is_shown(of_best, "beyond", "beyond_p", sign=-1):
+    if is_worse:
         return words
     return f"{words} That may be chance: {best} may bring all of the gain."

@@ -16,9 +16,10 @@ from recipes.common.evaluation.scores import (
 from recipes.common.report.plots import curve
 from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_log, read_validation
 from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test, t_interval
-from recipes.common.utils.tables import in_words, percent, points
+from recipes.common.utils.tables import in_words, p_value, percent, points
 
 LEVEL = 0.05  # of every test: the rate of false alarms
+FEWEST_ROWS = 6  # of a t test of rewards, which few values make narrow by chance
 FEWEST_STEPS = 6  # logged steps; with fewer the verdict is "not known"
 
 OPENINGS = {
@@ -142,9 +143,9 @@ def change_of(before: list[bool | None], after: list[bool | None]) -> Change:
     old, new = paired(before, after)  # without rows that have None in either
     size = share(new) - share(old)
     within = points(size, paired_interval(old, new))
-    # Such as "20.0 % to 40.0 %, +20.0 pt (+3 to +36), on 40 rows"
-    figures = f"{percent(share(old))} to {percent(share(new))}, {within}, on {len(old)} rows"
-    return Change(size, mcnemar_p(old, new), figures)
+    # Such as "20.0 % to 40.0 %, +20.0 pt (+3 to +36), on 40 rows, p 0.039"
+    p, shares = mcnemar_p(old, new), f"{percent(share(old))} to {percent(share(new))}"
+    return Change(size, p, f"{shares}, {within}, on {len(old)} rows, p {p_value(p)}")
 
 
 def late_fall(metric: str, validation: list[dict[str, Any]]) -> str:
@@ -203,7 +204,7 @@ def rewards_note(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> l
     for name in before[0].get("rewards", {}):
         old, new = paired(*([row["rewards"][name] for row in stage] for stage in (before, after)))
         interval = t_interval([end - start for start, end in zip(old, new, strict=True)])
-        if interval and interval[0] > 0:
+        if len(old) >= FEWEST_ROWS and interval[0] > 0:
             risen.append(f"{name} {mean(old):.2f} to {mean(new):.2f}")
     return [f"On the test questions rewards rose: {', '.join(risen)}."] if risen else []
 
@@ -212,14 +213,17 @@ def cut_off_note(metric: str, before: list[dict], after: list[dict]) -> list[str
     """A list with a sentence if another share of answers was cut off; else empty.
 
     It gives the metric on the rows whose answers ended both times: a model can gain by ending in
-    time alone.
+    time alone. Those rows are a choice: if short answers are right more often, equal skill shows
+    a fall there.
     """
-    cut = [[row.get("truncated", False) for row in stage] for stage in (before, after)]
+    pairs = zip(before, after, outcomes(before, metric), outcomes(after, metric), strict=True)
+    rows = [of_row for of_row in pairs if None not in of_row]  # those of the metric's task
+    cut = [[of_row[stage].get("truncated", False) for of_row in rows] for stage in (0, 1)]
     if mcnemar_p(*cut) >= LEVEL:
         return []
     stages = [
-        [None if any(either) else outcome for outcome, *either in zip(of_stage, *cut, strict=True)]
-        for of_stage in (outcomes(before, metric), outcomes(after, metric))
+        [None if any(either) else of_row[stage] for of_row, *either in zip(rows, *cut, strict=True)]
+        for stage in (2, 3)
     ]
     if not paired(*stages)[0]:
         return []
@@ -274,11 +278,11 @@ def ending_of(run: dict[str, Any]) -> list[str]:
     if best := run.get("best_checkpoint"):
         metric = in_words(best["metric"].removeprefix("validation/"))
         rows = f" over {best['rows']} validation rows" if best["rows"] else ""
-        no_better = ""
+        note = " It is the highest of them, so chance raised it: see the test questions."
         if best.get("untrained") is not None and best["untrained"] >= best["value"]:
-            no_better = f" The untrained model had {best['untrained']:.3g}: no step was better."
+            note = f" The untrained model had {best['untrained']:.3g}: no step was better."
         sentences.append(
             f"The model is that of step {best['step']}, the best checkpoint by {metric}: "
-            f"{best['value']:.3g}{rows}.{no_better}"
+            f"{best['value']:.3g}{rows}.{note}"
         )
     return sentences

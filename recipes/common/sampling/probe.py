@@ -38,7 +38,7 @@ from rewards.text import completion_text
 ROWS, COMPLETIONS, KEPT = "rows.jsonl", "completions.jsonl", "kept.jsonl"
 SAMPLE_FIELDS = ("completion", "token_ids", "tokens", "truncated")  # kept of a rollout
 USEFUL_A_STEP = 0.5  # with fewer useful groups, most optimizer steps have nothing to learn from
-ENOUGH_GROUPS = 4  # a task with fewer groups may have no useful group by chance
+ENOUGH_GROUPS = 14  # with fewer, none may be useful by chance, although a fifth of all are
 ALL = "all rewards"
 ADVICE = (
     "Where little is right, take easier questions (--keep 0.1 0.9) or begin with "
@@ -261,17 +261,20 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
     if expected < USEFUL_A_STEP:
         problem = f"too little to learn from: {words}, at least {USEFUL_A_STEP:g} are needed"
         return False, f"{problem}. {ADVICE}"
-    sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
-    # The lines of single rewards: that of all rewards has no kind.
-    of_sampled = figures[figures["kind"].notna() & figures["task"].isin(sampled)]
-    kinds = of_sampled.groupby("task")["kind"].agg(set)
+    single = figures[figures["kind"].notna()]  # the line of all rewards has no kind
+    kinds = single.groupby("task")["kind"].agg(set)
     if unread := ", ".join(kinds.index[kinds.map({"format", "control"}.issuperset)]):
         problem = f"no reward of {unread} that counts reads the answer"
         return False, f"only the form of an answer can be learnt: {problem}. Add one that does."
-    answers = of_sampled[of_sampled["kind"].isin(["verifier", "step"])]
+    sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
+    answers = single[single["task"].isin(sampled) & single["kind"].isin(["verifier", "step"])]
     most_useful = answers.groupby("task")["useful"].max()  # of the task's correctness rewards
     if alike := ", ".join(most_useful.index[most_useful == 0]):
-        problem = f"no correctness reward tells completions of {alike} apart"
+        fewest = answers[answers["task"].isin(alike.split(", "))]["groups"].min()
+        problem = (
+            f"no correctness reward told completions of {alike} apart in {fewest} groups (up to "
+            f"{wilson_interval(0, fewest)[1]:.0%} may be useful)"
+        )
         return False, f"only the form of an answer can be learnt: {problem}. {ADVICE}"
     return True, f"enough to learn from: {words}"
 

@@ -6,9 +6,9 @@ docs/grpo.md lists the limits of this figure.
 """
 
 import math
-from statistics import covariance, fmean
+from statistics import covariance, fmean, stdev
 
-from recipes.common.utils.stats import t_interval
+from recipes.common.utils.stats import t_quantile
 
 WINDOW = 20  # the running interval covers this many logged steps
 FEWEST_STEPS = 6
@@ -60,12 +60,15 @@ def running_interval(history: list[float], looks: int) -> tuple[float, float] | 
     """The 95 % interval of the mean push (a covariance) of the last 20 logged steps; None before 6.
 
     The 95 % hold for so many intervals together as `looks` says (Bonferroni): alone, one in twenty
-    would be wrong by chance.
+    would be wrong by chance. Their spread is at least that of the whole history: twenty pushes of a
+    rare metric may all be small and below 0 by chance.
     """
     recent = history[-WINDOW:]
     if len(recent) < FEWEST_STEPS:
         return None
-    return t_interval(recent, level=MISS / max(1, looks))
+    spread = max(stdev(recent), stdev(history))
+    half = t_quantile(len(recent), MISS / max(1, looks)) * spread / math.sqrt(len(recent))
+    return fmean(recent) - half, fmean(recent) + half
 
 
 def figures(
