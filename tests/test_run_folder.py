@@ -21,7 +21,8 @@ DIGESTS = {"training rows": "1", "held-out rows": "2", "model": "3", "the code o
 RECORD = {"seed": 0, "engine": "one process", "versions": {"torch": "2.8"}, "digests": DIGESTS}
 OPTIONS = {
     "fresh": False, "accept_changed": [], "sync_ref_model": False, "process_index": 0,
-    "world_size": 1, "digests": {}, "load_best_model_at_end": False,
+    "world_size": 1, "digests": {}, "load_best_model_at_end": False, "push_to_hub": False,
+    "hub_model_id": "me/mine", "hub_revision": "v1",
 }  # fmt: skip
 
 
@@ -224,6 +225,10 @@ def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):
     with pytest.raises(SystemExit) as stop:
         start(run)
     assert stop.value.code == 0 and "the table" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        start(run, push_to_hub=True)
+    command = f"hf upload me/mine {run} --exclude 'checkpoint-*' --revision v1"
+    assert f"It is not pushed again. To push it: {command}" in capsys.readouterr().out
 
 
 # Refuse
@@ -267,12 +272,14 @@ def test_the_identity_follows_rows_code_and_the_model(tmp_path):
     file = tmp_path / "mine.py"
     (tmp_path / "config.json").write_text("{}")
 
-    def identity(code="0.0", rows="a", held_out="b", weights=0.0, template="t", top=""):
+    def identity(code="0.0", rows="a", held_out="b", weights=0.0, template="t", top="", other="o"):
         file.write_text(f"{top}def mine(completions, **kwargs):\n    return [{code}]\n")
         save_file({"weight": torch.full((3,), weights)}, tmp_path / "model.safetensors")
         (tmp_path / "chat_template.jinja").write_text(template)
         mine = load_reward(f"{file}:mine")
-        return identity_of([mine], [{"prompt": rows}], [{"prompt": held_out}], tmp_path)
+        (given := tmp_path / "of_chats").write_text(other)
+        rows, held_out = [{"prompt": rows}], [{"prompt": held_out}]
+        return identity_of([mine], rows, held_out, tmp_path, str(given))
 
     first = identity()
     assert differences(first, identity(top="# a comment\n\n")) == {}
@@ -282,6 +289,7 @@ def test_the_identity_follows_rows_code_and_the_model(tmp_path):
         ("held-out rows", identity(held_out="c")),
         ("model and tokenizer", identity(weights=1.0)),
         ("model and tokenizer", identity(template="u")),
+        ("chat template", identity(other="p")),
     ):
         assert differences(first, changed).keys() == {name}
 

@@ -42,6 +42,12 @@ def slurm(tmp_path):
     return start
 
 
+def test_a_requeued_job_goes_on_although_its_command_says_fresh(slurm, tmp_path):
+    assert slurm("zero2.yaml", "train.py", "--fresh", SLURM_RESTART_COUNT="1").wait(timeout=20) == 0
+    words = (tmp_path / "node-0").read_text().split()
+    assert " ".join(words).count("train.py --fresh --fresh false") == 1
+
+
 @pytest.mark.parametrize(("job", "processes"), [({}, "8"), ({"SLURM_GPUS_ON_NODE": "2"}, "4")])
 def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(
     job, processes, slurm, tmp_path

@@ -3,6 +3,8 @@
 import inspect
 import json
 import math
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +46,17 @@ def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
         return trainer
 
     return trained
+
+
+def test_the_checkpoint_just_saved_stays_although_the_clock_went_back(train, tmp_path):
+    trainer = train(give("right", RIGHT), max_steps=1)
+    trainer.args.save_total_limit = 1
+    earlier = tmp_path / "checkpoint-0"
+    earlier.mkdir()
+    ahead = time.time() + 3600
+    os.utime(earlier, (ahead, ahead))
+    trainer._save_checkpoint(trainer.model, None)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
 
 
 # The signature is TRL's

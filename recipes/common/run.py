@@ -85,9 +85,11 @@ def start(
     code = [*result.rewards, *load_tools(training.tools)]
     if training.environment_factory:
         code.append(load_environment(training.environment_factory))
+    code.append(load_rows)  # its file has the metric, by which before and after are compared
     held_out = result.eval_rows.to_list() if result.eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
-    identity = identity_of(code, result.rows, held_out, start_model)
+    template = training.chat_template_path
+    identity = identity_of(code, result.rows, held_out, start_model, template)
     checkpoint = open_run_folder(recipe, training, {**config, **identity}, held_out)
     announce("Loading the model ...")
     rows = (result.train_rows, result.eval_rows, result.validation_rows)

@@ -8,6 +8,7 @@ completions, S step rewards, A all rewards, T tokens.
 """
 
 import logging
+import os
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -365,7 +366,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         self.accelerator.wait_for_everyone()  # each process writes files of its own
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial))
-            write_manifest(folder / f"checkpoint-{self.state.global_step}")
+            saved = folder / f"checkpoint-{self.state.global_step}"
+            write_manifest(saved)
+            # The oldest by time are deleted: this one is the newest, also if the clock went back.
+            latest = max(path.stat().st_mtime for path in folder.glob("checkpoint-*"))
+            os.utime(saved, (latest + 1, latest + 1))
             hf_trainer.rotate_checkpoints(
                 output_dir=str(folder),
                 save_total_limit=self.args.save_total_limit,

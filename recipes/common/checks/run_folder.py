@@ -128,6 +128,10 @@ def open_run_folder(
     if is_finished:
         announce(f"The run in {folder} is finished (--fresh starts it anew):")
         announce((folder / files.TABLE).read_text(encoding="utf-8"))
+        if training.push_to_hub:
+            name = training.hub_model_id or folder.resolve().name
+            command = files.push_command(name, folder, training.hub_revision)
+            announce(f"It is not pushed again. To push it: {command}")
         end(0)
     announce(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.")
     return checkpoint
@@ -288,13 +292,17 @@ def identity_of(
     train_rows: list[dict],
     eval_rows: list[dict],
     model: Path | None,
+    template: str | None = None,
 ) -> dict[str, Any]:
     """The identity of a run besides its settings: engine, versions and digests.
 
-    `code` holds rewards, tools and environments. `train_rows` are the first rows of a stream.
-    `model` is the folder of the model at step 0, or None if it is not on this disk.
+    `code` holds rewards, tools, environments and `load_rows`, for the metric's file. `train_rows`
+    are the first rows of a stream. `model` is the folder of the model at step 0, or None if it is
+    not on this disk; `template` is the file of a chat template.
     """
     digests = {"model and tokenizer": _model_digest(model) if model else None}
+    if template and Path(template).is_file():
+        digests["chat template"] = _digest([Path(template).read_bytes()])
     for name, rows in (("training rows", train_rows), ("held-out rows", eval_rows)):
         digests[name] = _digest(json.dumps(row, sort_keys=True, default=str) for row in rows)
     for function in code:

@@ -126,5 +126,5 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
     except Exception as error:
         reason = hide_secrets(f"{type(error).__name__}: {error}")
         print(f"error: the run is finished, but uploading it failed: {reason}")
-        print(f"Upload it with: hf upload {repo_id} {folder} --exclude '{files.CHECKPOINTS}'")
+        print(f"Upload it with: {files.push_command(repo_id, folder, revision)}")
         raise SystemExit(1) from error

@@ -226,3 +226,9 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
             text += f'{{"call": {name}, "arguments": {arguments}}}'
         texts.append((message.get("role") or "", text))
     return texts
+
+
+def push_command(repo_id: str, folder: Path, revision: str | None) -> str:
+    """The command that uploads a run folder without its checkpoints."""
+    branch = f" --revision {revision}" if revision else ""
+    return f"hf upload {repo_id} {folder} --exclude '{CHECKPOINTS}'{branch}"
