@@ -163,8 +163,10 @@ def as_written(rows: Iterable[dict], schema: pyarrow.Schema) -> Iterator[dict]:
         yield row | written
 
 
-def table_rows(file: Path) -> Iterator[dict[str, str]]:
+def table_rows(file: Path) -> Iterator[dict[str, str] | ValueError]:
     """The rows of a table as text, so that 007 is not 7; its separator is that of the first line.
+
+    In place of a row that cannot be used stands the reason.
 
     Read by `csv`: pandas would take the first column of rows with too many values as their index.
     """
@@ -179,18 +181,19 @@ def table_rows(file: Path) -> Iterator[dict[str, str]]:
             raise ValueError(f"the first line names {', '.join(doubles)} twice: keep one of each.")
         for row in rows:
             if None in row:
-                raise ValueError(
+                yield ValueError(
                     f"line {rows.line_num} has more than the {len(rows.fieldnames)} values of the "
                     'first line; put a text with separators in quotes ("...").'
                 )
             # Nobody can tell whether 24,5 is one number or two, and 1.100 eleven hundred or 1.1.
-            if separator == ";" and any(AMBIGUOUS.fullmatch(v or "") for v in row.values()):
-                raise ValueError(
+            elif separator == ";" and any(AMBIGUOUS.fullmatch(v or "") for v in row.values()):
+                yield ValueError(
                     f"line {rows.line_num} has a number with a comma, or with three digits behind "
                     "a point, which may mark thousands: write 24.5 and 1100 (or separate the "
                     "columns by commas)."
                 )
-            yield row
+            else:
+                yield row
 
 
 def json_values(file: Path) -> Values:

@@ -207,6 +207,8 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
     `columns` are the names of, or paths to, the question and the answer. `check` says why a final
     answer cannot be used, or None.
     """
+    if isinstance(value, ValueError):  # of a table
+        raise value
     row = parse_line(value) if isinstance(value, str) else value
     if not isinstance(row, dict):
         raise ValueError(
