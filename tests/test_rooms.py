@@ -47,7 +47,7 @@ BUDGET = {
     "recipes/calculator": 200,
     "recipes/code": 620,
     "recipes/common/checks": 1410,
-    "recipes/common/data": 840,
+    "recipes/common/data": 850,
     "recipes/common/evaluation": 575,
     "recipes/common/limits.py": 300,
     "recipes/common/many_runs": 620,
