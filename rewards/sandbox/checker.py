@@ -37,10 +37,13 @@ def check() -> None:
     caller = Caller(LINK)
     scope: dict[str, Any] = {"__name__": "tests"}
     try:
-        caller.request("run", None, [])  # the program itself, which defines its functions
+        # The program itself; it answers which of the names it has defined, each with its __name__.
+        [known] = caller.request("run", job["names"], [])
         scope |= {name: importlib.import_module(name) for name in job["modules"]}
         scope |= {name: type(name, (Exception,), {}) for name in job["errors"]}
-        scope |= {name: Program(caller, name) for name in job["names"]}
+        scope |= {
+            name: Program(caller, name, known[name]) for name in job["names"] if name in known
+        }
         exec(job["setup"], scope)
     except BaseException as error:
         _report(None, _reason(error))
@@ -58,18 +61,19 @@ class Program:
     Not a function of our own, whose code and defaults a test would take for the program's.
     """
 
-    __slots__ = ("__name__", "_caller")
+    __slots__ = ("__name__", "_caller", "_name")
 
-    def __init__(self, caller: Caller, name: str):
-        self._caller, self.__name__ = caller, name
+    def __init__(self, caller: Caller, name: str, own: str):
+        self._caller, self._name, self.__name__ = caller, name, own
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._caller.call(self.__name__, arguments, keywords)
+        return self._caller.call(self._name, arguments, keywords)
 
     def __bool__(self, *_: Any) -> bool:  # of a flag, which stays at the other end
-        self._caller.table.refused = f"{self.__name__} is used as a value: it can only be called"
+        self._caller.table.refused = f"{self._name} is used as a value: it can only be called"
         raise NotPlain(self._caller.table.refused)
 
+    __doc__ = property(__bool__)  # it would be that of this class
     __eq__, __hash__ = __bool__, object.__hash__  # else `f(1) != LIMIT` is true of every LIMIT
 
 

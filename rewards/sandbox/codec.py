@@ -37,6 +37,7 @@ from rewards.sandbox.kinds import (
     DIGITS,
     FROZEN,
     HEADS,
+    HEAP_TYPE,
     HELD_ONCE,
     LEAVES,
     TYPES,
@@ -68,6 +69,18 @@ class CodecError(Exception):
 
 class NotPlain(BaseException):
     """The use of what did not cross the link. A test cannot catch it by `except Exception`."""
+
+
+class Refusal:
+    """An attribute of which every use raises: to read it, on its type too, to set or delete it."""
+
+    def __init__(self, refuse: Callable[[], None]):
+        self.refuse = refuse
+
+    def _refuse(self, *_: Any) -> None:
+        self.refuse()
+
+    __get__ = __set__ = __delete__ = _refuse
 
 
 class Stream:
@@ -239,7 +252,7 @@ class Table:
         base = base_of(kind)
         attributes = own_attributes(kind, base)
         if hasattr(value, "__dict__"):  # it may get others, which stay here too
-            attributes += ["__getattr__", "__setattr__"]
+            attributes += ["__getattr__", "__setattr__", "__delattr__"]
         description = [kind.__name__, base.__name__, attributes]
         if base in CONTAINERS:
             return [description, *self._encode_container(value, base, depth, is_kept=True)]
@@ -255,7 +268,14 @@ class Table:
         reduce = (OSError if isinstance(error, OSError) else BaseException).__reduce__
         _, arguments, *state = reduce(error)  # the state is its `__dict__`, if it has any
         members = {name: member.__get__(error) for name, member in members_of(type(error)).items()}
-        attributes = dict(*state) | members
+        of_types = {
+            name: value
+            for kind in reversed(type(error).__mro__)
+            if kind.__flags__ & HEAP_TYPE
+            for name, value in vars(kind).items()
+            if name[:2] != "__" and not callable(value) and not hasattr(value, "__get__")
+        }
+        attributes = of_types | dict(*state) | members
         chain = {name: getattr(error, name) for name in CHAIN}
         attributes |= {name: value for name, value in chain.items() if value is not CHAIN[name]}
         text = str(error)[:1000] if isinstance(type(error).__str__, FunctionType) else None
@@ -346,18 +366,28 @@ class Table:
         if key not in self._types:
             if len(self._types) >= MOST_TYPES or len(attributes) > MOST_ATTRIBUTES:
                 raise CodecError(f"more than {MOST_TYPES} types")
-            refusals = {of: self._refusal(name, of) for of in attributes if of not in UNSENT}
+            refusals = {
+                of.rstrip("=."): None if of.endswith("=") else self._refusal(name, of)
+                for of in attributes
+                if of.rstrip("=.") not in UNSENT
+            }
             self._types[key] = type(name, (base,), {"__slots__": (), **refusals})
         return self._types[key]
 
     def _refusal(self, kind: str, attribute: str) -> Any:
-        """What a class has in place of an attribute that stays at the other end: it only raises."""
+        """What a class has in place of an attribute that stays at the other end: it only raises.
+
+        Of a method with two underscores a function: Python calls it without looking at it.
+        """
 
         def refuse(*_: Any, **__: Any) -> Any:
-            self.refused = f"{attribute} of a {kind} stays where it was made: it is no plain value"
+            self.refused = (
+                f"{attribute.rstrip('.')} of a {kind} stays where it was made: it is no plain value"
+            )
             raise NotPlain(self.refused)
 
-        return refuse if attribute.startswith("__") else property(refuse)
+        is_method = attribute.startswith("__") and not attribute.endswith(".")
+        return refuse if is_method else Refusal(refuse)
 
     def _decode_exception(
         self, names: list, text: str | None, attributes: list, values: list

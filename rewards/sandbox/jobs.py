@@ -106,6 +106,7 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -> Outcome:
     """Run a program in one process and its tests in another, which reports on each test."""
+    left = Times(job.timeout_s, WALL * job.timeout_s)  # for both runs, where there is a second
     for _ in range(2):
         with ExitStack() as files:
             # A null device for each: flags that a program sets on one stay with its descriptor.
@@ -118,8 +119,10 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, checker_job: bytes) -
                 "checker": [null, null, null, tests, verdicts],
                 "worker": [other_null, printed, printed, source],
             }
-            limits = Times(job.timeout_s, WALL * job.timeout_s)
-            ran = slot.run(roles, [printed, verdicts], limits)
+            ran = slot.run(roles, [printed, verdicts], left)
+        left = Times(
+            *(max(all_ - used, LEAST_S) for all_, used in zip(left, ran.used, strict=True))
+        )
         if ran.late or ran.exits["checker"] == 0:
             break  # else somebody has killed the checker: run once more
     lines = _verdicts(ran.written[1], len(job.tests))

@@ -130,14 +130,24 @@ def fill(container: Any, parts: list) -> None:
 
 
 def own_attributes(kind: type, base: type) -> list[str]:
-    """The names of what a type defines that its built-in base lacks or defines otherwise."""
+    """The names of what a type defines that its built-in base lacks or defines otherwise.
+
+    Of names with two underscores the value matters: "=" follows one that is None, "." one that
+    cannot be called, such as `__closure__`.
+    """
     owners: dict[str, type] = {}
     for above in kind.__mro__:
         for name in vars(above):
             owners.setdefault(name, above)
+
+    def mark(name: str, value: Any) -> str:
+        if not name.startswith("__") or callable(value):
+            return ""
+        return "=" if value is None else "."
+
     # numpy.float64 derives from float and is written in C: it means the same as its base.
     return sorted(
-        name
+        name + mark(name, vars(owner)[name])
         for name, owner in owners.items()
         if owner not in base.__mro__
         and name not in UNSENT

@@ -17,7 +17,8 @@ Functions, coroutines and objects cannot be used at the other end, even in a cor
 shows in one process alone: what is set in a module, such as a seed of `random`, and warnings and
 logs; that a generator was closed, or what it returned; what a thread changes after the last answer;
 the `id` of an argument in the next call; that a number or text which comes back is the same object
-(so a list with a NaN no longer equals itself); of one set in ten the order of its parts.
+(so a list with a NaN no longer equals itself); of one set in ten the order of its parts;
+that calls from several threads overlap: they run one after another; what goes to stderr.
 """
 
 import builtins
@@ -78,6 +79,7 @@ class Link:
         self.incoming = os.fdopen(stream, "rb", closefd=False)
         self.outgoing = os.fdopen(stream, "wb", closefd=False)
         self.table = Table(self._values_of)
+        self.turn = threading.RLock()  # either end may ask from threads
 
     def _values_of(self, number: int) -> Iterator:
         """The values of an iterator of the other end, by its number; a request for each.
@@ -98,14 +100,15 @@ class Link:
         """Ask the other end, and answer what it asks meanwhile. Return [value], or [] for the end
         of an iterator; raise what it has raised. `values` is emptied.
         """
-        self.send(kind, details, values)
-        while (message := self.receive()) is not None:
-            kind, details, values = message
-            if kind == "error" and len(values) == 1 and isinstance(values[0], BaseException):
-                raise values[0]
-            if kind in ("value", "end") and len(values) == (kind == "value"):  # one, or none
-                return values
-            self.answer(kind, details, values)
+        with self.turn:
+            self.send(kind, details, values)
+            while (message := self.receive()) is not None:
+                kind, details, values = message
+                if kind == "error" and len(values) == 1 and isinstance(values[0], BaseException):
+                    raise values[0]
+                if kind in ("value", "end") and len(values) == (kind == "value"):  # one, or none
+                    return values
+                self.answer(kind, details, values)
         raise LinkError("the program ended")
 
     def answer(self, kind: str, details: Any, values: list) -> None:
@@ -187,7 +190,6 @@ class Caller(Link):
         self.calls = 0
         self.ended = False  # the program is gone, even if the test caught that error
         self.names_exit = False  # whether the test names `SystemExit`
-        self.turn = threading.RLock()  # a test may call from threads
 
     def call(self, name: str, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Call a function of the program; return its result or raise its exception."""
@@ -281,7 +283,8 @@ class Server(Link):
         """Run the program, or call a function of it."""
         if kind == "run":
             self.names = self.run()
-            return None
+            known = [name for name in details if name in self.names]
+            return {name: getattr(self.names[name], "__name__", None) for name in known}
         name, keywords = details
         if name not in self.names:
             raise NameError(f"name {name!r} is not defined")
