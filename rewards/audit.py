@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rewards.boundary import describe, score
 from rewards.contract import UNDECLARED, Reward
 from rewards.rows import rows_by_task
-from rewards.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
+from rewards.tricks import ANOTHER, ASKED, MARK, MARKS, PROGRAM, Reference, tricks
 
 TINY = 1e-9
 LIMIT_S = 300.0  # seconds for all tricks on a reward, as for one of its calls in training
@@ -85,7 +85,8 @@ class Cheats:
             )
         if self.is_fooled:
             text = f"PAYS A WRONG ANSWER AS MUCH AS A RIGHT ONE, though it is a verifier: {text}"
-        if not any("gold" in one.trick or one.trick.startswith(PROGRAM) for one in self.attempts):
+        of_gold = [one for one in self.attempts if "gold" in one.trick]
+        if tried and not (of_gold or any(one.trick.startswith(PROGRAM) for one in self.attempts)):
             text += "; none has the row's own answer: the reference answer holds no `answer`"
         if self.reward.farmable:
             text += f"; by design: {self.reward.farmable}"
@@ -184,12 +185,14 @@ def try_on_row(
     is_graded = of_right != (None, None)  # else its score is None: not applicable
     earned = of_right[0] or 0.0
     cheats.reference = earned if cheats.reference is None else min(earned, cheats.reference)
+    # A group is told apart below 0, too; but a penalty gives 0 to what it does not punish.
+    judges = reward.kind == "verifier" or (reward.kind == UNDECLARED and reward.columns)
     for (trick, text), (amount, failure) in zip(texts.items(), of_tricks, strict=True):
+        if trick == ANOTHER and not judges:
+            continue  # right in all but the answer, which this reward does not promise to read
         if failure:
             cheats.failed.setdefault(trick, failure)
         elif amount is not None:
-            # A group is told apart below 0, too; but a penalty gives 0 to what it does not punish.
-            judges = reward.kind == "verifier" or (reward.kind == UNDECLARED and reward.columns)
             limit = min(0.0, earned) if judges else 0.0
             if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
                 # A wrong answer in the asked format may earn what a right one does.

@@ -31,6 +31,7 @@ _SPREADSHEET = re.compile(rf"(?i)\d\d?-(?:{_MONTH})|(?:{_MONTH})-\d\d|#[A-Z]+(?:
 _GROUPED = re.compile(
     r"[^\d(\[{]{0,3}(?:\d\d?(?:,\d\d)+,\d{3}|\d{1,3}(?:\.\d{3})+,\d+)[^\d)\]}]{0,12}"
 )
+_NO_GROUPS = "write 1,00,000 as 100000, 1.234,56 as 1234.56, a list with spaces: 1, 10, 100"
 _NO_VALUE = (
     "it may be a date, a time or a range, which has no value: work a sum out, write a ratio as "
     "1/3, or leave the row out"
@@ -73,7 +74,7 @@ def _read_gold(gold: str) -> Answer:
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
     if _GROUPED.fullmatch(text):
-        return Answer("bad", text, label="write 1,00,000 as 100000, and 1.234,56 as 1234.56")
+        return Answer("bad", text, label=_NO_GROUPS)
     no_sum = _NO_SUM.fullmatch(text.replace(" ", ""))
     falls = no_sum and int(no_sum[2] or 0) >= int(no_sum[3] or 1)  # 7-5 is a sum
     if _SPREADSHEET.fullmatch(text) or (no_sum and not falls):

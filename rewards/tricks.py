@@ -21,6 +21,7 @@ Reference = Callable[[dict], str | list[dict] | None]  # messages where tools ar
 
 ASKED = "answer: "  # prefix of tricks in the asked format, which a format reward may pay
 PROGRAM = "code: "  # prefix of tricks that are programs, in the format asked of programs
+ANOTHER = f"{ASKED}another row's completion"  # for rewards that judge the answer
 MARK = "grpo_recipes_audit_mark"  # attribute of builtins, set by the program of the trick MARKS
 MARKS = f"{PROGRAM}marks its process"
 TAGS = ("reasoning", "think")  # tags around the reasoning before an answer
@@ -178,7 +179,7 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
     if gold := gold_of(row):
         differ = (other for other in others if key_of(gold_of(other) or gold) != key_of(gold))
         if (whole := reference(next(differ, row))) not in (None, completion):
-            made[f"{ASKED}another row's completion"] = whole
+            made[ANOTHER] = whole
     return made
 
 
@@ -210,7 +211,7 @@ def parts_of(row: dict, right: str, others: Iterable[dict]) -> dict[str, str]:
     if not places:
         return parts
     before, after = right[: places[-1].start()], right[places[-1].end() :]
-    if key_of(gold[:1]) != key_of(gold):
+    if len(gold) > 1 and (gold[:2].isdigit() or gold[:2].isalpha()):  # of 5% it is the answer
         parts["first"] = gold[:1]
     parts |= {"gold": gold, "before": before, "after": after} | near | disguises(gold)
     parts |= reasoning_parts(before, right)

@@ -196,7 +196,7 @@ REFUSED = [
      "evaluation rows: reward 'gsm8k_correctness': ... row 1"),
     # A verifier that scores nothing as something, of one row alone
     ({"rewards": [scores_the_last]}, "is a verifier but scores an empty completion 1.0"),
-    ({"rewards": [fines_the_wrong]}, "is a verifier but gives a reference answer 0, and 0 or less"),
+    ({"rewards": [fines_the_wrong]}, "the reference answer of row 0 0, ... A constant"),
     # Tasks
     ({"train": PRODUCTS, "rewards": [sums_only]},
      "task 'products': no reward scores its rows"),

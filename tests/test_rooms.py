@@ -64,7 +64,7 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 4100,
+    "rewards": 4110,
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,

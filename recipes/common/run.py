@@ -13,7 +13,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import ModelConfig
 
-from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.metrics import Metric, answer_metric
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.config import add_model_arguments
@@ -85,7 +85,7 @@ def start(
     code = [*result.rewards, *load_tools(training.tools)]
     if training.environment_factory:
         code.append(load_environment(training.environment_factory))
-    code.append(load_rows)  # its file has the metric, by which before and after are compared
+    code += [load_rows, answer_metric]  # their files have the metrics, the same before and after
     held_out = result.eval_rows.to_list() if result.eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
     template = training.chat_template_path
@@ -187,7 +187,7 @@ def check_metric(run: Run, metric: Metric) -> None:
     names: set[str] = set()
     for task, row in {row["task"]: row for row in rows}.items():
         try:
-            names |= measure(metric, row, "").keys()
+            names |= measure(metric, {**row, "truncated": False}, "").keys()
         except Exception as error:
             refuse(
                 f"error: the metric fails on an empty completion of a row of task {task!r}: "

@@ -74,7 +74,7 @@ def watch(
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
     if first := next(iter(rows or ()), None):
         try:
-            measure(metric, first, "")
+            measure(metric, {**first, "truncated": False}, "")
         except Exception as error:
             why = hide_secrets(describe(error))
             raise ValueError(f"the metric fails on an empty completion of a row: {why}") from error

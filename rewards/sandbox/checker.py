@@ -37,12 +37,12 @@ def check() -> None:
     caller = Caller(LINK)
     scope: dict[str, Any] = {"__name__": "tests"}
     try:
-        # The program itself; it answers which of the names it has defined, each with its __name__.
+        # The program itself; it answers which names it has defined, with name and docstring.
         [known] = caller.request("run", job["names"], [])
         scope |= {name: importlib.import_module(name) for name in job["modules"]}
         scope |= {name: type(name, (Exception,), {}) for name in job["errors"]}
         scope |= {
-            name: Program(caller, name, known[name]) for name in job["names"] if name in known
+            name: Program(caller, name, *known[name]) for name in job["names"] if name in known
         }
         exec(job["setup"], scope)
     except BaseException as error:
@@ -61,10 +61,11 @@ class Program:
     Not a function of our own, whose code and defaults a test would take for the program's.
     """
 
-    __slots__ = ("__name__", "_caller", "_name")
+    __slots__ = ("__name__", "_caller", "_doc", "_name")
 
-    def __init__(self, caller: Caller, name: str, own: str):
-        self._caller, self._name, self.__name__ = caller, name, own
+    def __init__(self, caller: Caller, name: str, own: str | None, doc: str | None):
+        self._caller, self._name, self._doc = caller, name, doc
+        self.__name__ = own
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._caller.call(self._name, arguments, keywords)
@@ -73,7 +74,7 @@ class Program:
         self._caller.table.refused = f"{self._name} is used as a value: it can only be called"
         raise NotPlain(self._caller.table.refused)
 
-    __doc__ = property(__bool__)  # it would be that of this class
+    __doc__ = property(lambda self: self._doc)  # else it would be that of this class
     __eq__, __hash__ = __bool__, object.__hash__  # else `f(1) != LIMIT` is true of every LIMIT
 
 

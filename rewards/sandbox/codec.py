@@ -273,7 +273,7 @@ class Table:
             for kind in reversed(type(error).__mro__)
             if kind.__flags__ & HEAP_TYPE
             for name, value in vars(kind).items()
-            if name[:2] != "__" and not callable(value) and not hasattr(value, "__get__")
+            if name[:2] != "__" and not callable(value) and not hasattr(type(value), "__get__")
         }
         attributes = of_types | dict(*state) | members
         chain = {name: getattr(error, name) for name in CHAIN}

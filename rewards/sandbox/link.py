@@ -18,10 +18,12 @@ shows in one process alone: what is set in a module, such as a seed of `random`,
 logs; that a generator was closed, or what it returned; what a thread changes after the last answer;
 the `id` of an argument in the next call; that a number or text which comes back is the same object
 (so a list with a NaN no longer equals itself); of one set in ten the order of its parts;
-that calls from several threads overlap: they run one after another; what goes to stderr.
+that calls from several threads overlap: they run one after another; what goes to stderr; a name
+that the program defines only while a test calls it.
 """
 
 import builtins
+import contextlib
 import io
 import json
 import os
@@ -283,8 +285,10 @@ class Server(Link):
         """Run the program, or call a function of it."""
         if kind == "run":
             self.names = self.run()
-            known = [name for name in details if name in self.names]
-            return {name: getattr(self.names[name], "__name__", None) for name in known}
+            known = {name: self.names[name] for name in details if name in self.names}
+            return {
+                name: [_text(of, "__name__"), _text(of, "__doc__")] for name, of in known.items()
+            }
         name, keywords = details
         if name not in self.names:
             raise NameError(f"name {name!r} is not defined")
@@ -295,6 +299,14 @@ class Server(Link):
         return lambda *arguments, **keywords: self.request(
             kind, [*keywords], [*arguments, *keywords.values()]
         )[0]
+
+
+def _text(value: Any, attribute: str) -> str | None:
+    """A text that a function of the program has; None if it has none, or raises."""
+    with contextlib.suppress(Exception):
+        text = getattr(value, attribute)
+        return text if type(text) is str else None
+    return None
 
 
 class TestsStream(io.TextIOBase):

@@ -168,8 +168,8 @@ TRAIN = [
     ("".join(f'{{"question": "{q}", "answer": "#### {i}"}}\n' for i, q in enumerate("abac", 1)),
      "training rows: 1 give another answer to the question of an earlier row",
      "(the first: 'a': '1' and '3')"),
-    ('{"question": "1+1?", "answer": "#### 2"}\n{"question": "1 + 1 ?", "answer": "#### 3"}\n'
-     '{"question": "1 + 1 ? ", "answer": "#### 2.0"}\n',  # in other spellings
+    ('{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "1  + 1 ?", "answer": "#### 3"}\n'
+     '{"question": "1 + 1 ? ", "answer": "#### 2.0"}\n',  # with other white space
      "training rows: 1 give another answer to the question of an earlier row"),
     ('{"question": "1 + \\ud800 =", "answer": "2"}', "question holds half of a character"),
     (ROW, "the training rows are fewer than the 2 prompts"),

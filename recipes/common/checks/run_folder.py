@@ -43,6 +43,7 @@ CHANGEABLE = {
     "hub_model_id", "hub_strategy", "hub_private_repo", "hub_revision",
 }  # fmt: skip
 CODE = "the code of "  # the names of digests that --accept_changed reward_code accepts begin so
+TEMPLATE = "chat template"
 MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
 SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes all weights
 
@@ -296,13 +297,13 @@ def identity_of(
 ) -> dict[str, Any]:
     """The identity of a run besides its settings: engine, versions and digests.
 
-    `code` holds rewards, tools, environments and `load_rows`, for the metric's file. `train_rows`
+    `code` holds rewards, tools, environments and functions in whose files metrics are. `train_rows`
     are the first rows of a stream. `model` is the folder of the model at step 0, or None if it is
     not on this disk; `template` is the file of a chat template.
     """
     digests = {"model and tokenizer": _model_digest(model) if model else None}
     if template and Path(template).is_file():
-        digests["chat template"] = _digest([Path(template).read_bytes()])
+        digests[TEMPLATE] = _digest([Path(template).read_bytes()])
     for name, rows in (("training rows", train_rows), ("held-out rows", eval_rows)):
         digests[name] = _digest(json.dumps(row, sort_keys=True, default=str) for row in rows)
     for function in code:
@@ -322,9 +323,9 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
             changed[name] = f"was {old.get(name)!r}, now {new.get(name)!r}"
     was, now = old.get("digests") or {}, new.get("digests") or {}
     for name in sorted(now):
-        if name not in was:
+        if name not in was and name != TEMPLATE:  # which runs of an earlier version lack
             changed[name] = "it is not in the record"
-        elif None not in (was[name], now[name]) and was[name] != now[name]:
+        elif None not in (was.get(name), now[name]) and was[name] != now[name]:
             changed[name] = "changed: restore what it was"
     return changed
 

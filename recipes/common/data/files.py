@@ -23,7 +23,7 @@ from rewards.rows import lines_of, parse_line
 
 KINDS = [".jsonl", ".json", ".csv", ".tsv", ".parquet"]
 # A number, perhaps with a sign and a unit, in a file of the German layout: 2,5 or 1.100 €.
-AMBIGUOUS = re.compile(r"[^\w\s]{0,2}\s*(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)\s*[^\d\s]{0,12}")
+AMBIGUOUS = re.compile(r"[^\w\s(\[{]{0,2}\s*(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)\s*[^\d\s]{0,12}")
 TEST_NAMES = ("test", "dev", "val", "valid", "validation", "eval")
 Values = Iterable[tuple[str, Any]]  # (place to name in messages, row or line of text)
 

@@ -70,16 +70,13 @@ def check_questions(train_rows: list[dict], eval_rows: list[dict], model: str | 
         for number, row in enumerate(rows):
             if not (question := question_of(row["prompt"])):
                 continue
-            # Two MBPP tasks can have the same prompt and differ only in their tests; questions in
-            # two spellings are one.
-            prompt = row["prompt"]
-            if isinstance(prompt, str) or prompt[-1].get("role") == "user":
-                before = [] if isinstance(prompt, str) else prompt[:-1]
-                prompt = [before, question_digest(prompt)]
-            key = json.dumps([row["task"], prompt, row.get("tests")], default=str)
+            # Two MBPP tasks can have the same prompt and differ only in their tests.
+            key = json.dumps([row["task"], row["prompt"], row.get("tests")], default=str)
+            # Nor does white space make another question of it, as between words or before the "?".
+            key = re.sub(r' ?([?.!]?) ?"', r'\1"', re.sub(r"(?:\s|\\n)+", " ", key))
             earlier = places.setdefault(key, number)
             answers = rows[earlier].get("answer"), row.get("answer")
-            if not is_same(*answers):
+            if earlier != number and not is_same(*answers):
                 conflicts.append(f"{question[:80]!r}: {answers[0]!r} and {answers[1]!r}")
             elif earlier != number and kind == "evaluation":
                 repeated.append(f"{question[:80]!r}")

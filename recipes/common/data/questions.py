@@ -65,7 +65,8 @@ def gold_of(answer: str) -> str:
     `gold_of(r"\boxed{-2} or \boxed{1}") == "-2 or 1"`
     """
     _, mark, tail = answer.rpartition("####")
-    if mark and "\n" not in tail.strip():  # else a heading
+    is_heading = "\n" in tail.strip() and last_boxed(tail) is not None
+    if mark and not is_heading:
         return tail.strip()
     boxed, last = boxed_answer(answer), last_boxed(answer)
     if boxed != last:  # several boxes that are one answer
