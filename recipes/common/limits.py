@@ -154,9 +154,10 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.eval_on_start,
      "eval_on_start is true, and a run evaluates before its first step by itself: leave it out."),
     # A save at the end of an epoch comes before its evaluation, which a resume would not repeat.
-    (lambda s: s.eval_strategy == "epoch" and s.save_strategy == "steps",
-     "eval_strategy is epoch and save_strategy is steps: a run killed after a save at an epoch's "
-     "end would lose that evaluation. Give save_strategy: epoch."),
+    (lambda s: (s.early_stopping_patience and s.eval_strategy == "epoch"
+                and s.save_strategy == "steps"),
+     "early_stopping_patience with eval_strategy epoch and save_strategy steps: a run killed after "
+     "a save at an epoch's end would lose that evaluation. Give save_strategy: epoch."),
     (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
      "early_stopping_patience needs evaluations: set eval_strategy: steps and eval_steps."),
     (lambda s: (chooses_a_checkpoint(s)

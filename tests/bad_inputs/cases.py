@@ -80,7 +80,7 @@ SETTINGS = [
     ({"max_completion_length": None}, "max_completion_length is null", "would write 20 tokens"),
     ({"tools": [CALCULATOR], "max_tool_calling_iterations": -1}, "iterations is -1: no tool would"),
     ({"dtype": "fastest", "bf16": None, "use_cpu": True}, "dtype is fastest, but with bf16"),
-    ({**CURVE, "eval_strategy": "epoch", "save_strategy": "steps"}, "Give save_strategy: epoch"),
+    ({**CURVE, "eval_strategy": "epoch", "early_stopping_patience": 1}, "save_strategy: epoch"),
     ({"eval_on_start": True}, "a run evaluates before its first step by itself"),
     ({"generation_kwargs": {"max_new_tokens": None}}, "max_new_tokens cannot be set here"),
     ({"drop_finished": True}, "drop_finished needs share_prompts: true"),
