@@ -85,8 +85,8 @@ class Cheats:
             )
         if self.is_fooled:
             text = f"PAYS A WRONG ANSWER AS MUCH AS A RIGHT ONE, though it is a verifier: {text}"
-        of_gold = [one for one in self.attempts if "gold" in one.trick]
-        if tried and not (of_gold or any(one.trick.startswith(PROGRAM) for one in self.attempts)):
+        names = [attempt.trick for attempt in self.attempts]
+        if names and not any("gold" in name or name.startswith(PROGRAM) for name in names):
             text += "; none has the row's own answer: the reference answer holds no `answer`"
         if self.reward.farmable:
             text += f"; by design: {self.reward.farmable}"
@@ -181,15 +181,15 @@ def try_on_row(
     if vars(builtins).pop(MARK, False):
         cheats.runs_programs = True
         return
+    # A group is told apart below 0, too; but a penalty gives 0 to what it does not punish.
+    judges = reward.kind == "verifier" or (reward.kind == UNDECLARED and reward.columns)
+    if not judges:  # it does not promise to read the answer, and all else in that text is right
+        texts = {trick: text for trick, text in texts.items() if trick != ANOTHER}
     of_right, *of_tricks = score_texts(reward, row, [right, *texts.values()], end)
     is_graded = of_right != (None, None)  # else its score is None: not applicable
     earned = of_right[0] or 0.0
     cheats.reference = earned if cheats.reference is None else min(earned, cheats.reference)
-    # A group is told apart below 0, too; but a penalty gives 0 to what it does not punish.
-    judges = reward.kind == "verifier" or (reward.kind == UNDECLARED and reward.columns)
     for (trick, text), (amount, failure) in zip(texts.items(), of_tricks, strict=True):
-        if trick == ANOTHER and not judges:
-            continue  # right in all but the answer, which this reward does not promise to read
         if failure:
             cheats.failed.setdefault(trick, failure)
         elif amount is not None:

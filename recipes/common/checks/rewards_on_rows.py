@@ -253,14 +253,14 @@ def score_task(
                 f"{short[0]}: {answers[short[0]]!r}."
             )
     if reward.kind == "verifier" and lowest is not None and lowest <= 0.0:
-        scores = [amount for amount in earned.values() if amount is not None]
         worst = next(number for number, amount in earned.items() if amount == lowest)
+        hint = " A constant added to all it gives changes no advantage."
+        if any((amount or 0.0) > 0.0 for amount in earned.values()):  # only some are wrong
+            hint = ""
         raise ValueError(
             f"is a verifier but gives the reference answer of row {worst} {lowest:g}, and 0 or "
             "less means wrong: in gates, and where cheap tricks are tried. It is "
-            f"{answers[worst]!r:.80}."
-            + " A constant added to all it gives changes no advantage."
-            * (max(scores) <= 0.0)
+            f"{answers[worst]!r:.80}.{hint}"
         )
 
 

@@ -37,8 +37,7 @@ def format_pass_at_k(models: dict[str, list[dict]]) -> list[str]:
                 if len(known) >= k:
                     estimates.append(pass_at_k(len(known), sum(known), k))
             if estimates:
-                interval = interval_of(estimates)
-                share = share_and_span(fmean(estimates), interval)
+                share = share_and_span(fmean(estimates), interval_of(estimates))
                 lines.append(f"  {in_words(metric)} pass@{k:<4} {share}  {model}")
     return [*lines, "  95 %, over problems: Wilson's interval, with Student's quantile"]
 

@@ -216,18 +216,14 @@ def cut_off_note(metric: str, before: list[dict], after: list[dict]) -> list[str
     time alone. Those rows are a choice: if short answers are right more often, equal skill shows
     a fall there.
     """
-    pairs = zip(before, after, outcomes(before, metric), outcomes(after, metric), strict=True)
-    rows = [of_row for of_row in pairs if None not in of_row]  # those of the metric's task
-    cut = [[of_row[stage].get("truncated", False) for of_row in rows] for stage in (0, 1)]
-    if mcnemar_p(*cut) >= LEVEL:
-        return []
-    stages = [
-        [None if any(either) else of_row[stage] for of_row, *either in zip(rows, *cut, strict=True)]
-        for stage in (2, 3)
+    pairs = [  # of the rows of the metric's task
+        pair for pair in zip(before, after, strict=True) if None not in outcomes(pair, metric)
     ]
-    if not paired(*stages)[0]:
+    cut = [[row.get("truncated", False) for row in stage] for stage in zip(*pairs, strict=True)]
+    ended = [pair for pair in pairs if not any(row.get("truncated", False) for row in pair)]
+    if mcnemar_p(*cut) >= LEVEL or not ended:
         return []
-    change = change_of(*stages)
+    change = change_of(*(outcomes(stage, metric) for stage in zip(*ended, strict=True)))
     return [
         f"Cut off were {percent(mean(cut[0]))}, then {percent(mean(cut[1]))}; where both answers "
         f"ended, {in_words(metric)} went from {change.figures}."

@@ -269,11 +269,12 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
     sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
     answers = single[single["task"].isin(sampled) & single["kind"].isin(["verifier", "step"])]
     most_useful = answers.groupby("task")["useful"].max()  # of the task's correctness rewards
-    if alike := ", ".join(most_useful.index[most_useful == 0]):
-        fewest = answers[answers["task"].isin(alike.split(", "))]["groups"].min()
+    alike = most_useful.index[most_useful == 0]
+    if len(alike):
+        fewest = answers[answers["task"].isin(alike)]["groups"].min()
         problem = (
-            f"no correctness reward told completions of {alike} apart in {fewest} groups (up to "
-            f"{wilson_interval(0, fewest)[1]:.0%} may be useful)"
+            f"no correctness reward told completions of {', '.join(alike)} apart in {fewest} "
+            f"groups (up to {wilson_interval(0, fewest)[1]:.0%} may be useful)"
         )
         return False, f"only the form of an answer can be learnt: {problem}. {ADVICE}"
     return True, f"enough to learn from: {words}"
