@@ -176,6 +176,18 @@ def test_a_planted_hole_is_paid_by_the_trick_made_for_it(hole):
     assert trick in [attempt.trick for attempt in cheats.paid]
 
 
+def test_a_shaping_reward_may_differ_between_right_answers():
+    form = "<reasoning>GOLD</reasoning><answer>GOLD</answer>"
+    whole = re.compile(form.replace("GOLD", r"(\d+)", 1).replace("GOLD", r"\1"))
+
+    def length(text, gold):
+        return len(text) / 100 if whole.fullmatch(text) else 0.0
+
+    rows = make_rows("7", "18")  # the other row's is longer, and earns more
+    assert try_tricks(reward(length, kind="shaping"), rows, shaped(form)).problem is None
+    assert try_tricks(reward(length, kind="verifier"), rows, shaped(form)).problem is not None
+
+
 PROGRAM_ROWS = make_rows("18", tests=["assert answer() == '18'"])
 PROGRAM_HOLES = {  # class of hole: the trick that finds it, scorer of a text by a check
     "exit code 0 is a pass": ("code: exits when called",
