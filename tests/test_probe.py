@@ -3,8 +3,12 @@
 import pandas as pd
 import probe as script
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.scored_by_place import give, give_steps, make_trainer
+from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from recipes.common.sampling import idle, probe
 from recipes.common.sampling.probe import figures_of, keep_rows, score
@@ -178,6 +182,29 @@ def test_a_quantized_model_gets_the_adapter_that_transformers_wants(probed, monk
     monkeypatch.setattr(idle, "GRPOTrainer", make)
     _, _, error = probed("--output", tmp_path / "probe", "--use_peft", "true")
     assert "in 4 bits, LoraConfig(" in error
+
+
+def test_an_adapter_is_loaded_into_the_class_that_was_trained(tmp_path):
+    """TRL trains Qwen3.5 with its part for images; PEFT's auto class takes the text part alone."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16}
+    text = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "head_dim": 8}
+    text |= {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 32}
+    vision = {"depth": 1, "num_heads": 2, "out_hidden_size": 16, "num_position_embeddings": 4}
+    config = Qwen3_5Config(text_config=sizes | text, vision_config=sizes | vision)
+    Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path / "base")
+    base = Qwen3_5ForConditionalGeneration.from_pretrained(tmp_path / "base")
+    lora = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], init_lora_weights=False)
+    trained = get_peft_model(base, lora)
+    trained.save_pretrained(tmp_path / "run")
+    loaded = idle.load_adapted(tmp_path / "run", {"dtype": "float32"}).state_dict()
+    adapter = {name: part for name, part in trained.state_dict().items() if "lora_" in name}
+    assert len(adapter) == 2
+    assert all(torch.equal(loaded[name], part) for name, part in adapter.items())
+
+    file = tmp_path / "run/adapter_model.safetensors"  # of another model: no weight has its name
+    save_file({f"other.{name}": part for name, part in load_file(file).items()}, file)
+    with pytest.raises(UserWarning, match="missing adapter keys"):
+        idle.load_adapted(tmp_path / "run", {"dtype": "float32"})
 
 
 def test_what_a_run_schedules_and_logs_does_not_stop_a_script(probed, monkeypatch, tmp_path):

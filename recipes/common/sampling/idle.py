@@ -1,14 +1,16 @@
 """A recipe's trainer without training, for scripts: it completes and scores rows as a run does."""
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import AutoPeftModelForCausalLM
+from peft import PeftConfig, PeftModel
 from tqdm import tqdm
 from trl import ModelConfig, get_peft_config, get_quantization_config
+from trl.trainer.utils import create_model_from_path
 
 from recipes.common.data.recipe import Recipe, with_columns
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
@@ -59,7 +61,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
         quantization = get_quantization_config(of_model)
         if Path(model, "adapter_config.json").is_file():
             init_kwargs = {"quantization_config": quantization, **training.model_init_kwargs}
-            model = AutoPeftModelForCausalLM.from_pretrained(model, **init_kwargs)
+            model = load_adapted(model, init_kwargs)
             training.model_init_kwargs = quantization = None
         trainer = GRPOTrainer(
             model=model,
@@ -71,7 +73,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
             # transformers takes no quantized model without an adapter; a new one changes nothing.
             peft_config=get_peft_config(of_model) if quantization else None,
         )
-    except (OSError, TypeError, ValueError, RuntimeError) as error:  # the last: other shapes
+    except (OSError, TypeError, ValueError, RuntimeError, UserWarning) as error:
         wanted = "give a Hub id, a checkpoint or the folder of a finished run"
         raise ValueError(f"model {name or model} cannot be loaded: {wanted}. {error}") from error
     make_head_input_contiguous(trainer.model)
@@ -80,6 +82,20 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
         trainer.model_wrapped = trainer.model
     trainer.model.eval()
     return trainer
+
+
+def load_adapted(folder: str, init_kwargs: dict[str, Any]) -> PeftModel:
+    """Load the model of an adapter's folder, of the class that TRL trains, with that adapter.
+
+    PEFT's auto class takes another where a model has one for text alone (Qwen3.5): the weights of
+    the adapter then have other names. Raises UserWarning if some are missing.
+    """
+    adapter = PeftConfig.from_pretrained(folder)
+    init_kwargs = {**init_kwargs, "revision": adapter.revision}
+    base = create_model_from_path(adapter.base_model_name_or_path, **init_kwargs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Found missing adapter keys")
+        return PeftModel.from_pretrained(base, folder)
 
 
 def sample(
