@@ -134,13 +134,16 @@ def run_arm(options: Namespace, stem: Path, arm: str, seed: int, words: list[str
 def train(options: Namespace, folder: Path, words: list[str]) -> Path:
     """`accelerate launch` the recipe into `folder`; the recipe does not repeat a finished run.
 
-    W&B groups the runs by the YAML's output_dir, unless WANDB_RUN_GROUP names another group.
+    W&B names a run by its folder unless `words` name it, and groups the runs by the YAML's
+    output_dir, unless WANDB_RUN_GROUP names another group.
     """
     config = options.config
     command = ["-m", "accelerate.commands.launch", "--config_file", str(options.launch)]
     if options.num_processes is not None:
         command += ["--num_processes", str(options.num_processes)]
     command += [str(config.with_name("train.py")), "--config", str(config), *words]
+    if not any(word.startswith("--run_name") for word in words):
+        command += ["--run_name", folder.name]
     return run_python(folder, command, group=Path(read_settings(config)["output_dir"]).name)
 
 
@@ -187,14 +190,13 @@ def rewards_of_arm(settings: dict[str, Any], arm: str) -> list[str] | None:
         return []
     if settings.get("preset"):
         raise ValueError("a preset may add a reward to a control run: put its keys into the YAML.")
-    names, used = settings["reward_funcs"], [arm]  # random, constant, majority name a reward
-    if arm == FORMAT_ONLY:
-        rewards = load_rewards(names, settings.get("reward_kwargs"), settings.get("reward_tasks"))
-        pairs = zip(names, rewards, strict=True)
-        used = [name for name, reward in pairs if reward.kind == "format"]
-        if len(used) in (0, len(names)):
-            return None
-    return ["--reward_funcs", *used]
+    if arm != FORMAT_ONLY:
+        return ["--reward_funcs", arm]  # random, constant and majority name a reward
+    names = settings["reward_funcs"]
+    rewards = load_rewards(names, settings.get("reward_kwargs"), settings.get("reward_tasks"))
+    pairs = zip(names, rewards, strict=True)
+    formats = [name for name, reward in pairs if reward.kind == "format"]
+    return None if len(formats) in (0, len(names)) else ["--reward_funcs", *formats]
 
 
 # --- Comparing: one line for each metric, arm and seed
@@ -313,37 +315,37 @@ def verdict_of(runs: pd.DataFrame) -> str:
     A gain is shown if its interval over seeds is above 0; for a single seed, if McNemar's p < 0.05.
     """
 
-    def is_shown(of_arm: pd.DataFrame, column: str, p: str, sign: int = 1, among: int = 1) -> bool:
-        """Whether a gain in `column` (with `sign` -1 a loss) is more than chance.
+    def direction(of_arm: pd.DataFrame, column: str, among: int = 1) -> int:
+        """1 if `column` is above 0 by more than chance, -1 if it is below, else 0.
 
-        `p` names the column of its p-values; the arm is the best `among` so many (Bonferroni).
+        The arm is the best `among` so many (Bonferroni).
         """
-        mean, ends = mean_and_interval(of_arm, column)
+        mean, (low, high) = mean_and_interval(of_arm, column)
         values = of_arm[column].tolist()
+        if len(values) == 1:
+            p = of_arm["p" if column == "change" else "beyond_p"].iloc[0]
+            return int(mean > 0.0) - int(mean < 0.0) if p < 0.05 / among else 0
         if among > 1 and len(set(values)) > 1:
-            ends = t_interval(values, 0.05 / among)
-        if len(of_arm) > 1:
-            return min(sign * end for end in ends) > 0.0
-        return sign * mean > 0.0 and of_arm[p].iloc[0] < 0.05 / among
+            low, high = t_interval(values, 0.05 / among)
+        return int(low > 0.0) - int(high < 0.0)
 
     configured, others = runs[runs["arm"] == CONFIGURED], runs[runs["arm"] != CONFIGURED]
     gain = f"The run as configured gained {points(*mean_and_interval(configured, 'change'))}"
-    got_worse = is_shown(configured, "change", "p", sign=-1)
-    may_be_chance = not (got_worse or is_shown(configured, "change", "p"))
+    change = direction(configured, "change")
     if others.empty:
-        return f"{gain}.{' It got worse.' * got_worse}{' That may be chance.' * may_be_chance}"
+        return f"{gain}.{' It got worse.' * (change < 0)}{' That may be chance.' * (change == 0)}"
     best = others.groupby("arm")["after"].mean().idxmax()
     of_best = others[others["arm"] == best]
     above_best = points(*mean_and_interval(of_best, "beyond"))
     words = f"{gain}; it ends {above_best} above the best control run, {best}."
-    is_worse = is_shown(of_best, "beyond", "beyond_p", sign=-1, among=others["arm"].nunique())
+    is_worse = direction(of_best, "beyond", among=others["arm"].nunique()) < 0
     if is_worse:
         words += f" {best} does better, in these runs."
-    if got_worse:
+    if change < 0:
         return f"{words} It got worse."
-    if may_be_chance:
+    if change == 0:
         return f"{words} Its own gain may be chance."
-    if is_shown(of_best, "beyond", "beyond_p"):
+    if direction(of_best, "beyond") > 0:
         return f"{words} That part of the gain came from what {best} lacks, in these runs."
     if is_worse:
         return words
