@@ -129,6 +129,7 @@ EQUAL = [  # besides the label files
     (r"\{1,2\}", "2, 1"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), (r"\frac23", "2:3"),
     (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("6x", "f'(x) = 6x"),
     (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
+    (r"5\text{ pounds per square inch}", r"5\text{ pounds/square inch}"),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
     ("5 cm", r"5\text { cm}"), ("(-infinity,5)", r"(-\infty, 5)"),
     ("(-∞,1)U(2,3]", r"(2,3]\cup(-\infty,1)"),

@@ -101,16 +101,16 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     words = name.split()
     if not match or not _is_unit(match, words, in_prose):
         return text, "", 1
-    scale, power = SCALES.get(words[0].removesuffix("s"), 1), match["power"]
-    for size in _SIZES.keys() & words:
-        power = _SIZES[size]
-    units, words = [], name.replace("/", " per ").split()  # "miles/h" as "miles per h"
+    scale, power, units = SCALES.get(words[0].removesuffix("s"), 1), match["power"], []
+    words = name.replace("/", " per ").split()  # "miles/h" as "miles per h"
     for word in words[1:] if scale > 1 else words:  # without "million" of "million dollars"
         singular = word if word in _SPELLINGS else word.removesuffix("s")  # "s" is seconds
-        if word not in _SIZES:
+        if word in _SIZES:
+            power = _SIZES[word]
+        else:
             units.append(_UNITS.get(word, _UNITS.get(singular, singular)))
-    name = " ".join(units).replace(" per ", "/")
-    return match["value"].rstrip(), f"{name}^{power}" if power and name else name, scale
+    unit = " ".join(units).replace(" per ", "/")
+    return match["value"].rstrip(), f"{unit}^{power}" if power and unit else unit, scale
 
 
 def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
