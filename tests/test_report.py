@@ -187,6 +187,17 @@ def test_a_file_of_another_shape_is_refused_by_its_name(file, text, tmp_path):
         write_report(run)
 
 
+def test_a_checkpoint_that_was_cut_short_is_passed_over_for_an_older_one(tmp_path):
+    run = make_run(tmp_path / "run")
+    older, newest = run / "checkpoint-2", run / "checkpoint-4"
+    for checkpoint in (older, newest):
+        checkpoint.mkdir()
+    log = read_log(run)
+    (run / "trainer_state.json").rename(older / "trainer_state.json")
+    (newest / "trainer_state.json").write_text('{"log_hist')
+    assert read_log(run) == log
+
+
 def test_a_folder_of_no_run_and_a_cut_file_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run_config\.json: give the output_dir"):
         write_report(tmp_path)

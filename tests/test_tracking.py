@@ -2,12 +2,17 @@
 
 import json
 import os
+import traceback
 from types import SimpleNamespace
 
 import pytest
 import wandb
 from support.launching import DENSE_REWARD, command, run
 from support.wandb_log import read_runs
+from transformers import TrainerCallback
+from transformers.integrations import WandbCallback
+from trl.trainer import grpo_trainer
+from wandb.sdk.lib import exit_hooks
 
 from recipes.common.training import tracking
 from recipes.common.training.tracking import SUMMARIZED, TrackingCallback, continue_wandb_run
@@ -47,6 +52,43 @@ def test_a_tracker_that_fails_is_reported_and_does_not_fail_the_run(tmp_path, mo
     printed = capsys.readouterr().err
     assert "giving the settings to W&B failed: AttributeError" in printed
     assert f"it stands in {tmp_path}: AttributeError" in printed
+
+
+def test_a_tracker_that_fails_while_training_costs_one_warning(monkeypatch, capsys):
+    def fail(*args, **kwargs):
+        raise ConnectionResetError("the service is gone")
+
+    broken = WandbCallback()
+    broken.on_log = broken.on_save = fail
+    own = TrainerCallback()  # the user's: its errors are no tracker's
+    own.on_log = fail
+    args = SimpleNamespace(report_to=["wandb"])
+    monkeypatch.setattr(tracking, "WARNED", set())
+    monkeypatch.setattr(exit_hooks, "traceback", traceback)  # is replaced, and restored
+    monkeypatch.setattr(wandb, "log", fail)
+    handler = SimpleNamespace(callbacks=[broken, own])
+    tracking.outlive_trackers(SimpleNamespace(args=args, callback_handler=handler))
+    for _ in range(2):
+        broken.on_log(args, None, None, logs={})
+        broken.on_save(args, None, None)
+        with tracking.outlive_table():
+            grpo_trainer.wandb.log({"completions": None})
+    warning = "warning: a tracker fails, and training goes on: "
+    assert capsys.readouterr().err == f"{warning}ConnectionResetError: the service is gone\n"
+    with pytest.raises(ConnectionResetError):
+        own.on_log()
+
+
+def test_wandb_prints_no_traceback_of_its_own_in_which_secrets_would_stand(monkeypatch, capsys):
+    args, handler = SimpleNamespace(report_to=["wandb"]), SimpleNamespace(callbacks=[])
+    monkeypatch.setattr(exit_hooks, "traceback", traceback)
+    tracking.outlive_trackers(SimpleNamespace(args=args, callback_handler=handler))
+    hooks, ours = exit_hooks.ExitHooks(), []
+    hooks._orig_excepthook = lambda *error: ours.append(error)  # screen.explain_endings
+    error = RuntimeError("key sk-123")
+    hooks.exc_handler(RuntimeError, error, None)
+    assert capsys.readouterr().err == ""
+    assert (ours, hooks.exit_code) == ([(RuntimeError, error, None)], 1)
 
 
 ENTRY = json.dumps(

@@ -138,7 +138,8 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     # Checkpoints that a run could not resume, or not with the same tokens
     (lambda s: s.resume_from_checkpoint,
      "resume_from_checkpoint is {resume_from_checkpoint!r}; a run goes on from the newest whole "
-     "checkpoint of its output_dir. To go back, copy its folder without the later checkpoints."),
+     "checkpoint of its output_dir. To go back, copy its folder without the later checkpoints and "
+     "wandb_run.json."),
     (lambda s: s.ignore_data_skip or s.save_only_model,
      "ignore_data_skip and save_only_model must be false: a resumed run would train on rows that "
      "it has had, or lack its optimizer and its random state."),

@@ -105,7 +105,11 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.report.record import final_table, push, summary_of, write_card, write_record
     from recipes.common.training import callbacks
     from recipes.common.training.engine import EngineCallback
-    from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
+    from recipes.common.training.tracking import (
+        TrackingCallback,
+        continue_wandb_run,
+        outlive_trackers,
+    )
     from recipes.common.utils.machine import make_head_input_contiguous
     from recipes.common.utils.run_files import PREFLIGHT, write_json
     from recipes.common.watch import Watch
@@ -143,6 +147,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     ):
         trainer.add_callback(callback)
     continue_wandb_run(folder, trainer.args, run.checkpoint)
+    outlive_trackers(trainer)
     is_main = trainer.is_world_process_zero()
     if is_main:
         write_json(folder / PREFLIGHT, run.preflight)

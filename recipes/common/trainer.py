@@ -333,13 +333,16 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def log(self, *args, **kwargs) -> None:
         """Log as TRL does; first give each column of its table one type over all ranks."""
-        if self.args.log_completions:
-            from recipes.common.training.tools import as_texts
+        if not self.args.log_completions:
+            return super().log(*args, **kwargs)
+        from recipes.common.training.tools import as_texts
+        from recipes.common.training.tracking import outlive_table
 
-            for column in self._logs["extra"].values():
-                _refill(column, as_column(list(column)))
-            _refill(self._logs["completion"], list(map(as_texts, self._logs["completion"])))
-        super().log(*args, **kwargs)
+        for column in self._logs["extra"].values():
+            _refill(column, as_column(list(column)))
+        _refill(self._logs["completion"], list(map(as_texts, self._logs["completion"])))
+        with outlive_table():
+            super().log(*args, **kwargs)
 
     # --- The update, and evaluation
 

@@ -20,6 +20,7 @@ from typing import Any
 import transformers
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
+from transformers.integrations import get_reporting_integration_callbacks
 from trl import GRPOTrainer
 
 from recipes.common.evaluation.evaluate import evaluate, validate
@@ -84,8 +85,12 @@ def watch(
         trainer.observe = watched.observe
     else:
         _observe_rewards(trainer, watched)
-    # Before the script's own: EarlyStoppingCallback reads what Watch adds to the metrics.
-    trainer.callback_handler.callbacks[1:1] = [clock, watched]
+    # Behind the trackers, which must begin first; before the script's own callbacks:
+    # EarlyStoppingCallback reads what Watch adds to the metrics.
+    trackers = get_reporting_integration_callbacks(args.report_to)
+    callbacks = trainer.callback_handler.callbacks
+    place = 1 + max([0, *(i for i, one in enumerate(callbacks) if type(one) in trackers)])
+    callbacks[place:place] = [clock, watched]
     trainer.add_callback(_Report(watched))
 
 

@@ -171,6 +171,8 @@ def log_in() -> None:
     try:
         if wandb.setup().settings.mode == "online":
             wandb.login(verify=False)
+            # A terminal can choose offline, which the teardown below would forget.
+            os.environ["WANDB_MODE"] = wandb.setup().settings.mode
     finally:
         wandb.teardown()  # W&B reads the environment once, and the run still changes it
 

@@ -33,8 +33,8 @@ FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
 # A later start may change these freely: they do not belong to the identity of the run.
 NOT_COMPARED = {
     "accept_changed", "digests", "disable_tqdm", "dry_run", "fresh", "num_completions_to_print",
-    "output_dir", "push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit",
-    "versions",
+    "output_dir", "push_to_hub", "report_to", "resume_from_checkpoint", "run_name",
+    "save_total_limit", "versions",
 }  # fmt: skip
 # A resume may change these: they decide when the run ends, and where it is served or pushed.
 CHANGEABLE = {

@@ -31,9 +31,9 @@ from recipes.common.utils.tables import in_words, p_value, percent, points, shar
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
-# Not compared: paths, a run's name and seed, and the settings of validation, which do not change
+# Not compared: paths, a run's seed, and the settings of validation, which do not change
 # the training when num_train_rows is set.
-NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
+NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "seed"}
 NOT_SETTINGS |= {"eval_strategy", "eval_steps", "num_validation_rows"}
 STAGES = ("before", "after", "change")
 ONE_CONFIGURATION = ("settings", "commit", "hardware", "versions", "steps")

@@ -4,22 +4,30 @@ transformers' callbacks start the run (`report_to: wandb`) and log the curves; T
 `completions` of the latest step. W&B's own variables work as usual: `WANDB_RUN_GROUP` puts several
 seeds into one group, `WANDB_MODE=offline` needs no account.
 
-A failure here prints a warning and does not end the run: the run folder has the same results.
+A failure of a tracker that has begun prints a warning and does not end the run: the run folder has
+the same results.
 """
 
+import functools
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import wandb
-from transformers import TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
+from trl.trainer import grpo_trainer
+from wandb.sdk.lib import exit_hooks
 
+from recipes.common.training.completion import replaced
 from recipes.common.utils.run_files import WANDB, read_json, write_json
 from recipes.common.utils.secrets import hide_secrets
 
+WARNED: set[str] = set()  # kinds of failures that this process has printed
 SUMMARIZED = ("before", "after", "mcnemar_p", "minutes", "steps")
 
 
@@ -34,6 +42,26 @@ def continue_wandb_run(folder: Path, args: TrainingArguments, checkpoint: str | 
     record = read_json(folder / WANDB)
     if "wandb" in (args.report_to or []) and checkpoint and record and not decided:
         os.environ.update(WANDB_RUN_ID=record["id"], WANDB_RESUME="allow")
+
+
+def outlive_trackers(trainer: Trainer) -> None:
+    """Before training: trackers that fail later cost warnings, and W&B prints no secret.
+
+    transformers logs before it saves: without this a lost network costs the checkpoint.
+    """
+    trackers = tuple(get_reporting_integration_callbacks(trainer.args.report_to))
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, trackers):
+            callback.on_log = _outlived(callback.on_log)
+            callback.on_save = _outlived(callback.on_save)
+    # W&B prints a traceback as it is, then calls our `sys.excepthook`, which hides secrets.
+    exit_hooks.traceback = SimpleNamespace(print_exception=lambda *error: None)
+
+
+def outlive_table() -> AbstractContextManager[None]:
+    """Inside the `with` block, TRL's table of completions may fail in W&B."""
+    names = {**vars(wandb), "log": _outlived(wandb.log)}
+    return replaced(grpo_trainer, wandb=SimpleNamespace(**names))
 
 
 class TrackingCallback(TrainerCallback):
@@ -71,5 +99,25 @@ def _tracked(args: TrainingArguments, failure: str) -> Iterator[Any]:
     try:
         yield wandb.run if "wandb" in (args.report_to or []) else None
     except Exception as error:
+        _warn(failure, error)
+
+
+def _outlived(function: Callable) -> Callable:
+    """`function` of a tracker, whose exceptions become warnings."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            _warn("a tracker fails, and training goes on", error)
+
+    return call
+
+
+def _warn(failure: str, error: Exception) -> None:
+    """Print a warning of the first failure of its kind."""
+    if failure not in WARNED:
+        WARNED.add(failure)
         reason = hide_secrets(f"{type(error).__name__}: {error}")
         print(f"warning: {failure}: {reason}", file=sys.stderr, flush=True)

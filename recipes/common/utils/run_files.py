@@ -194,10 +194,18 @@ def sizes_and_digests(folder: Path, names: list[str]) -> dict[str, list[int | st
 
 
 def read_log(run: Path) -> list[dict[str, float]]:
-    """Read the logged training steps of a run, up to its end or else its newest checkpoint."""
+    """Read the logged training steps of a run, up to its end or else its newest checkpoint.
+
+    Raises ValueError if the file at the end is damaged; a checkpoint that was cut short is passed.
+    """
     for state in (run / STATE, *(path / STATE for path in checkpoints(run))):
         if state.is_file():
-            history = read_json(state, {}).get("log_history", [])
+            try:
+                history = read_json(state, {}).get("log_history", [])
+            except ValueError:
+                if state.parent == run:
+                    raise
+                continue
             if not (isinstance(history, list) and all(isinstance(line, dict) for line in history)):
                 raise ValueError(f"{state} is damaged: its log_history is no list of steps")
             # The Trainer also logs evaluations and the end of training, which have no reward.
