@@ -259,7 +259,7 @@ def stated_text(text: str) -> str | None:
     start, end = verbs[-1].span() if verbs else (0, 0)
     if is_denied(words, end, len(words)):
         return None
-    if answer := verbs and words[end:].strip():
+    if verbs and (answer := words[end:].strip()):
         subject = None if re.search("[A-Za-z]", words[:start]) else number_of(words[:start])
         is_false = subject is not None and number_of(answer) not in (None, subject)
         return None if is_false else answer  # "20 is 18" states no answer
@@ -278,7 +278,7 @@ _ASIDE = re.compile(
     r"|(?i:(?:[a-z]+,?\s)?(?:let(?:'s|’s| me| us)|we can|to)\s(?:double[\s-]?|re-?)?"
     r"(?:check|verify|confirm)\b[^=]*=))"
 )
-# Of who finds no answer.
+# Words of somebody who finds no answer.
 _GIVES_UP = re.compile(
     r"\b(?:can(?:not|['’]t| not)|unable to|could(?: not|n['’]t)) (?:be )?"
     r"(?:solve|determine|find|tell|answer|compute|know)"

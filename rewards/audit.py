@@ -181,7 +181,6 @@ def try_on_row(
     if vars(builtins).pop(MARK, False):
         cheats.runs_programs = True
         return
-    # A group is told apart below 0, too; but a penalty gives 0 to what it does not punish.
     judges = reward.kind == "verifier" or (reward.kind == UNDECLARED and reward.columns)
     if not judges:  # it does not promise to read the answer, and all else in that text is right
         texts = {trick: text for trick, text in texts.items() if trick != ANOTHER}
@@ -193,12 +192,14 @@ def try_on_row(
         if failure:
             cheats.failed.setdefault(trick, failure)
         elif amount is not None:
-            limit = min(0.0, earned) if judges else 0.0
-            if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
-                # A wrong answer in the asked format may earn what a right one does.
-                limit = max(0.0, earned if reward.full is None else reward.full)
+            limit = 0.0  # of a penalty too, which gives 0 to what it does not punish
+            if judges:
+                limit = min(0.0, earned)  # a group is told apart below 0, too
             elif reward.kind == "step":
                 limit = max(0.0, earned)  # its right steps
+            elif reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
+                # A wrong answer in the asked format may earn what a right one does.
+                limit = max(0.0, earned if reward.full is None else reward.full)
             cheats.attempts.append(Attempt(trick, text, amount, limit, earned))
         elif is_graded:
             cheats.ungraded.append(trick)

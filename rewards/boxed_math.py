@@ -22,8 +22,9 @@ from rewards.text import answer_part, completion_text, gold_answer, question_of,
 
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which no answer repeats exactly
-# A date, a time, a telephone number, a range: 2024-01-05, 3/4/2024, 10:30, 555-1234, 5-7.
-_NO_SUM = re.compile(r"\d+([-–/])\d+(?:\1\d+)+|\d{1,2}:[0-5]\d(?::[0-5]\d)?|(\d+)[-–](\d+)")
+# A date, a time, a telephone number: 2024-01-05, 3/4/2024, 10:30, 555-12-34. A range: 5-7.
+_NO_SUM = re.compile(r"\d+([-–/])\d+(?:\1\d+)+|\d{1,2}:[0-5]\d(?::[0-5]\d)?")
+_RANGE = re.compile(r"(\d+)[-–](\d+)")
 # What a spreadsheet makes of 3/5 and of an error: 5-Mar, Mar-05, #DIV/0!.
 _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _SPREADSHEET = re.compile(rf"(?i)\d\d?-(?:{_MONTH})|(?:{_MONTH})-\d\d|#[A-Z]+(?:/0)?[!?]|#N/A")
@@ -60,10 +61,12 @@ def _read(text: str, wanted: Answer | None = None) -> Answer:
     the answer; elsewhere they may hold one: "it is odd" for the gold "odd".
     """
     answer = read_answer(without_dollars(text))
+    if answer == wanted or answer.kind == "choice":
+        return answer
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
-    is_read = answer.kind not in unread and not _PROSE.search(text)
-    is_answer = answer == wanted or answer.kind == "choice" or is_read
-    stated = None if is_answer else stated_text(text)
+    if answer.kind not in unread and not _PROSE.search(text):
+        return answer
+    stated = stated_text(text)
     return answer if stated is None else read_answer(stated)
 
 
@@ -75,9 +78,10 @@ def _read_gold(gold: str) -> Answer:
         return Answer("bad", "")
     if _GROUPED.fullmatch(text):
         return Answer("bad", text, label=_NO_GROUPS)
-    no_sum = _NO_SUM.fullmatch(text.replace(" ", ""))
-    falls = no_sum and int(no_sum[2] or 0) >= int(no_sum[3] or 1)  # 7-5 is a sum
-    if _SPREADSHEET.fullmatch(text) or (no_sum and not falls):
+    compact = text.replace(" ", "")
+    ends = _RANGE.fullmatch(compact)
+    is_range = ends is not None and int(ends[1]) < int(ends[2])  # 7-5 is a difference
+    if is_range or _NO_SUM.fullmatch(compact) or _SPREADSHEET.fullmatch(text):
         return Answer("bad", text, label=_NO_VALUE)
     answer = _read(text)
     words = answer.source.split()

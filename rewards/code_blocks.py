@@ -69,7 +69,7 @@ def _opening(line: str) -> _Fence | None:
         return None
     if prose.strip() and " " in info.rstrip():  # prose about fences: "put it in ``` and ..."
         return None
-    word = (*info.lower().split(maxsplit=1), "")[0]
+    word = (info.lower().split() or [""])[0]
     return _Fence(
         mark=line[len(prose) : len(line) - len(info)],
         indentation=line[: len(line) - len(line.lstrip())],
@@ -159,10 +159,9 @@ def _rank_as_python(block: Block) -> int:
     if not re.search(r"^[^#\n]*[(=]", block.code, re.MULTILINE):
         return 0  # comments alone, or a sample input or output
     if block.language == "python":
-        return 1 + block.complete
-    is_whole = block.complete and len(block.code) <= MOST_CHARACTERS
-    is_python = is_whole and not block.language and _global_names(block.code)
-    return int(bool(is_python))
+        return 2 if block.complete else 1
+    may_be_python = block.complete and not block.language and len(block.code) <= MOST_CHARACTERS
+    return 1 if may_be_python and _global_names(block.code) else 0
 
 
 def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
@@ -176,7 +175,7 @@ def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
     if names_of_program is None:
         return program
     bound, used = names_of_program
-    lacking = used | set(names) - bound
+    lacking = (used | set(names)) - bound
     others = {}  # number of a block -> the names that it binds, and those it only uses
     for number, block in enumerate(blocks):
         is_code = block.complete and block.language in ("python", "")

@@ -286,13 +286,12 @@ def read_scores(reward: Reward, returned: Any, completions: list) -> list:
         return scores
     scores = [plain_number(score) for score in scores]
     for score in scores:
-        if score is not None and not isinstance(score, numbers.Real):
-            fault = f"is {type(score).__name__}"
-        elif score is not None and not abs(score) <= LARGEST:
-            fault = "is not finite in float32"
-        else:
-            continue
-        raise ValueError(f"it returned {score!r:.80}, which {fault}; allowed: numbers and None")
+        is_number = isinstance(score, numbers.Real)
+        if score is not None and not (is_number and abs(score) <= LARGEST):
+            fault = "not finite in float32" if is_number else type(score).__name__
+            raise ValueError(
+                f"it returned {score!r:.80}, which is {fault}; allowed: numbers and None"
+            )
     return [None if score is None else float(score) for score in scores]
 
 

@@ -19,14 +19,12 @@ def score_xml_format(text: str, per_tag: float = 0.2) -> float:
     earned, end = 0, 0
     for tag in TAGS:
         start = text.find(tag)
-        if start < end or text.count(tag) > 1:  # absent, out of order or repeated
-            continue
-        if not 0 <= text.find(tag.replace("</", "<")) <= start:  # closed and never opened
-            continue
-        is_first, is_last = tag == TAGS[0], tag == TAGS[-1]
-        if (is_first and start > 0) or (is_last and not text.endswith(tag)):
-            continue
-        earned, end = earned + 1, start + len(tag)
+        opening = text.find(tag.replace("</", "<"))  # of an opening tag: its own place
+        is_in_order = text.count(tag) == 1 and end <= start and 0 <= opening <= start
+        begins = tag != TAGS[0] or start == 0
+        ends = tag != TAGS[-1] or text.endswith(tag)
+        if is_in_order and begins and ends:
+            earned, end = earned + 1, start + len(tag)
     return round(earned * per_tag, 6)
 
 

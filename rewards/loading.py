@@ -192,9 +192,9 @@ def with_parameters(target: Callable, kwargs: dict[str, Any], spec: str) -> Call
                 f"reward {spec!r} has no parameter {name}; its signature is {signature}."
             )
     required = {name for name, p in parameters.items() if p.default is p.empty}
-    # A function that names no parameter, such as `f(**kwargs)`, is a reward.
-    takes_only_its_own = (parameters or not kinds) and not parameters.keys() & TRL_ARGUMENTS
-    if not (inspect.isclass(target) or (takes_only_its_own and required <= kwargs.keys())):
+    names_nothing = kinds and not parameters  # such as `f(**kwargs)`, which is a reward
+    is_reward = names_nothing or parameters.keys() & TRL_ARGUMENTS or required - kwargs.keys()
+    if is_reward and not inspect.isclass(target):
         return WithParameters(target, **kwargs) if kwargs else target
     try:
         with starting(f"reward {spec!r}, which is being made"):

@@ -31,6 +31,7 @@ _SIGNS = {
     r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-",
     "–": "-",
 }  # fmt: skip
+_LINE = re.compile(r".*\n|.+")
 _TOKEN = re.compile(
     r"(?P<bold>(?<![0-9)])\*\*|\*\*(?![0-9(]))|"  # but `2**3` is a power
     # The length of a number is bounded, so that a long row of digits is read once.
@@ -84,13 +85,11 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
     expression: in "5 apples + 3 = 8" the side "apples + 3" cannot be read. In "in all 5 + 3 = 8"
     the side is "5 + 3". A line without an equal sign is skipped.
     """
-    while start < end:
-        newline = text.find("\n", start, end)
-        line, start = start, end if newline < 0 else newline + 1
-        if text.find("=", line, start) < 0:
+    for line in _LINE.finditer(text, start, end):
+        if "=" not in line[0]:
             continue
         chain: list[list[re.Match]] = [[]]  # of sides, each a list of tokens
-        for token in _TOKEN.finditer(text, line, start):
+        for token in _TOKEN.finditer(text, *line.span()):
             if token["bold"]:
                 continue
             if token["word"] or token[0] in BINDING:
@@ -148,10 +147,10 @@ def _trimmed(tokens: list[re.Match]) -> list[re.Match]:
     signs = Counter(token[0] for token in tokens)
     surplus = signs["("] - signs[")"]
     first, last = 0, len(tokens)
-    while first < surplus and tokens[first][0] == "(":
-        first += 1
-    while len(tokens) - last < -surplus and tokens[last - 1][0] == ")":
-        last -= 1
+    while surplus > 0 and tokens[first][0] == "(":
+        first, surplus = first + 1, surplus - 1
+    while surplus < 0 and tokens[last - 1][0] == ")":
+        last, surplus = last - 1, surplus + 1
     if first < last and tokens[last - 1][0] == "-":
         last -= 1
     return tokens[first:last]

@@ -145,8 +145,8 @@ class Majority:
         most = Counter()  # group -> the count of its most common answer
         for (group, _), count in counts.items():
             most[group] = max(most[group], count)
-        # A pair without an answer counts 0.
-        return [float(0 < counts[pair] == most[pair[0]]) for pair in pairs]
+        winners = {pair for pair, count in counts.items() if count == most[pair[0]]}
+        return [float(pair in winners) for pair in pairs]
 
 
 def _final_answer_text(text: str) -> str | None:

@@ -37,8 +37,10 @@ def main() -> None:
     add("--task_ids", type=Path, help="mbpp, humaneval: evaluate on these; a file, one id a line")
     add("--packages", nargs="*", default=[], help="installed packages that programs may import")
     options = parser.parse_args()
-    if (options.data == "jsonl") != bool(options.path) and options.data in ("jsonl", "one_liners"):
-        parser.error("jsonl needs --path, and one_liners takes none")
+    if options.data == "jsonl" and not options.path:
+        parser.error("jsonl needs --path")
+    if options.data == "one_liners" and options.path:
+        parser.error("one_liners takes no --path")
     if options.held_out == 1 or (options.held_out is not None and options.data != "jsonl"):
         parser.error("--held_out N is for jsonl, and 1 would hold out every task")
     if options.task_ids and options.data not in ("mbpp", "humaneval"):

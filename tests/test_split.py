@@ -4,7 +4,7 @@ import pytest
 from datasets import Dataset
 from test_preflight import SETTINGS, make_rows
 
-from recipes.common.data.overlap import QUESTIONS, question_digest, question_of
+from recipes.common.data.overlap import QUESTIONS, normal_question, question_digest
 from recipes.common.data.split import load_split, use_only_rows
 from recipes.common.utils.run_files import WARM_START, write_json, write_rows
 
@@ -12,7 +12,7 @@ CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_valida
 
 
 def questions(rows) -> list[str]:
-    return [question_of(row["prompt"]) for row in rows]
+    return [normal_question(row["prompt"]) for row in rows]
 
 
 def split(parse, rows=None, seed=0, **settings):

@@ -83,9 +83,8 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
     is_comparable = len(kinds) == 1 or kinds in ({"list", "group"}, {"list", "set"})
     if not is_comparable or len(gold.items) != len(answer.items):
         return False
-    if "group" in kinds:
-        is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) equals 1, 3
-        return (len(labels) == 1 or is_tuple) and _in_order(gold, answer)
+    if "group" in kinds:  # a bare list is a tuple: 1, 3 equals (1, 3)
+        return (len(labels) == 1 or labels == {"", "()"}) and _in_order(gold, answer)
     if "any" not in labels and "set" not in kinds and labels != {"names"}:
         return _in_order(gold, answer)
     rest = list(answer.items)  # else in any order: each item of the gold takes an equal one away

@@ -212,9 +212,10 @@ class _Parser:
         ends_in_power = last[0] == "^" and last[1][0] == "number"
         if re.match(r"[.\d]", self.next) and not ends_in_power:  # but 2^3 3^2 is a product
             raise Unreadable("a number behind a factor: write a multiplication sign")
-        may_be_mixed = self.next == r"\frac" and left[0] == "number"
+        starts_mixed = left[0] == "number" and self.next == r"\frac"
         right = self.power()
-        if not may_be_mixed or right[0] != "/" or not right[1][0] == right[2][0] == "number":
+        is_mixed = starts_mixed and right[0] == "/" and right[1][0] == right[2][0] == "number"
+        if not is_mixed:
             return ("*", left, right)
         whole, over, under = left[1], right[1][1], right[2][1]
         are_whole = whole.denominator == over.denominator == under.denominator == 1
@@ -224,11 +225,11 @@ class _Parser:
 
     def signed(self) -> Tree:
         """A power, with or without a sign before it."""
-        is_minus = self.next in ("+", "-") and self.take() == "-"
+        sign = self.take() if self.next in ("+", "-") else "+"
         tree = self.power()
         if tree[0] == "number" and self.next == r"\frac":  # -1\frac{1}{2} is minus one and a half
             tree = self.adjacent(tree)
-        return minus(tree) if is_minus else tree
+        return minus(tree) if sign == "-" else tree
 
     def power(self) -> Tree:
         r"""An atom with what stands behind it: exponents, `!`, and the sign of degrees."""
@@ -245,8 +246,8 @@ class _Parser:
 
     def exponent(self) -> Tree:
         """The exponent. In `2^10` it is 10, although LaTeX raises only the 1; 2^3^2 is 2^9."""
-        is_minus = self.next == "-" and self.take()
-        tree = minus(self.atom()) if is_minus else self.atom()
+        sign = self.take() if self.next == "-" else "+"
+        tree = minus(self.atom()) if sign == "-" else self.atom()
         if self.next == "^":
             self.take()
             tree = ("^", tree, self.exponent())

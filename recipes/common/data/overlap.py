@@ -12,10 +12,10 @@ from rewards.latex.number import number_of
 QUESTIONS = "question_digests"  # a key of warm_start.json
 
 
-def question_of(prompt: str | list[dict[str, Any]]) -> str:
+def normal_question(prompt: str | list[dict[str, Any]]) -> str:
     """The last user message of a prompt, or the whole text, in lower case and with single spaces.
 
-    Example: `question_of([{"role": "user", "content": "How  many\\nPens?"}]) == "how many pens?"`
+    Example: `normal_question([{"role": "user", "content": "How\\nMany?"}]) == "how many?"`
     """
     if not isinstance(prompt, str):
         asked = [message["content"] for message in prompt if message.get("role") == "user"]
@@ -24,11 +24,11 @@ def question_of(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def question_digest(prompt: str | list[dict[str, Any]]) -> str:
-    """A short digest of `question_of(prompt)`; spaces beside punctuation do not change it.
+    """A short digest of `normal_question(prompt)`; spaces beside punctuation do not change it.
 
     Example: `question_digest("2 + 2 =") == question_digest("2+2=")`
     """
-    written = re.sub(r"\s*([^\w\s])\s*", r"\1", question_of(prompt))
+    written = re.sub(r"\s*([^\w\s])\s*", r"\1", normal_question(prompt))
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
@@ -51,14 +51,14 @@ def check_questions(train_rows: list[dict], eval_rows: list[dict], model: str | 
     """
     problems = []
     # An environment asks its question itself: its prompts may be empty.
-    asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if question_of(row["prompt"])}
+    asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if normal_question(row["prompt"])}
     for seen, where in (
         ({question_digest(row["prompt"]) for row in train_rows}, "are also training rows"),
         (warm_start_questions(model), f"were in the warm start of {model}"),
     ):
         leaked = [i for i, prompt in asked.items() if question_digest(prompt) in seen]
         if leaked:
-            first = question_of(asked[leaked[0]])[:80]
+            first = normal_question(asked[leaked[0]])[:80]
             problems.append(
                 f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows {where} (the "
                 f"first: {first!r}). Accuracy on them would measure memory: give evaluation rows "
@@ -68,11 +68,11 @@ def check_questions(train_rows: list[dict], eval_rows: list[dict], model: str | 
         places: dict[str, int] = {}  # a question -> the number of its first row
         conflicts, repeated = [], []
         for number, row in enumerate(rows):
-            if not (question := question_of(row["prompt"])):
+            if not (question := normal_question(row["prompt"])):
                 continue
             # Two MBPP tasks can have the same prompt and differ only in their tests.
             key = json.dumps([row["task"], row["prompt"], row.get("tests")], default=str)
-            # Nor does white space make another question of it, as between words or before the "?".
+            # White space does not make it another question, between words or before the "?".
             key = re.sub(r' ?([?.!]?) ?"', r'\1"', re.sub(r"(?:\s|\\n)+", " ", key))
             earlier = places.setdefault(key, number)
             answers = rows[earlier].get("answer"), row.get("answer")

@@ -18,8 +18,7 @@ from recipes.common.settings import RecipeArguments, setting
 from rewards.answer import final_answer, stated_text
 from rewards.latex.number import HEDGES, number_of
 from rewards.rows import collect, parse_line, shown
-from rewards.text import boxed_answer, last_boxed
-from rewards.text import question_of as text_of
+from rewards.text import boxed_answer, last_boxed, question_of
 
 Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
 Check = Callable[[str], str | None]  # gold -> why it cannot be used, or None
@@ -216,7 +215,7 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
             f"it must be a JSON object with {', '.join(columns)}, not {str(row)[:80]!r}"
         )
     question, answer = (value_at(row, column) for column in columns)  # `...` for one that is absent
-    if question is answer is ... and isinstance(row.get("messages"), list):
+    if question is ... and answer is ... and isinstance(row.get("messages"), list):
         question, answer = read_chat(row["messages"])
     missing = [name for name, text in zip(columns, (question, answer), strict=True) if text is ...]
     if missing:
@@ -265,7 +264,7 @@ def read_chat(messages: list[Any]) -> list[str]:
     texts: dict[str, list[str]] = {"user": [], "assistant": []}
     for message in messages:
         if isinstance(message, dict) and message.get("role") in texts:  # no system message
-            texts[message["role"]].append(text_of([message]))
+            texts[message["role"]].append(question_of([message]))
     if (len(texts["user"]), len(texts["assistant"])) != (1, 1):
         raise ValueError(
             f"its messages hold {len(texts['user'])} of a user and {len(texts['assistant'])} of an "

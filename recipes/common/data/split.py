@@ -24,7 +24,7 @@ def is_held_out(text: str, one_in: int) -> bool:
 
 
 def split_distinct(
-    items: Iterable[dict], train: int, held_out: int, one_in: int = 8
+    items: Iterable[dict], train: int, held_out: int
 ) -> tuple[list[dict], list[dict]]:
     """Take the first `train` training items and `held_out` held-out items, without repeats.
 
@@ -33,7 +33,7 @@ def split_distinct(
     training: dict[str, dict] = {}  # question -> item
     testing: dict[str, dict] = {}
     for item in items:
-        is_test = is_held_out(item["question"], one_in)
+        is_test = is_held_out(item["question"], one_in=8)
         side, wanted = (testing, held_out) if is_test else (training, train)
         if len(side) < wanted:
             side.setdefault(item["question"], item)

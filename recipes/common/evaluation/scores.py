@@ -34,17 +34,18 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
     >>> independent_metrics(["math lenient", "five numbers"])
     ['math lenient', 'five numbers']
     """
-    names, of_task = list(names), {}
-    for kind in INDEPENDENT:
-        for name in names:
-            task, _, last = name.rpartition(" ")
-            if last == kind:
-                of_task.setdefault(task, name)
-    if "" in of_task:
-        return [of_task[""]]
-    for name in names if of_task else names[:1]:  # of a task with other names its first
+
+    def rank(name: str) -> int:
+        """The place of its kind in INDEPENDENT; other names come behind."""
+        kind = name.rpartition(" ")[2]
+        return INDEPENDENT.index(kind) if kind in INDEPENDENT else len(INDEPENDENT)
+
+    ranked, of_task = sorted(names, key=rank), {}
+    if not ranked or rank(ranked[0]) == len(INDEPENDENT):
+        return ranked[:1]
+    for name in ranked:
         of_task.setdefault(name.rpartition(" ")[0], name)
-    return list(of_task.values())
+    return [of_task[""]] if of_task.get("") in INDEPENDENT else list(of_task.values())
 
 
 def verdict_metrics(counts: dict[str, int]) -> list[str]:
@@ -59,9 +60,11 @@ def verdict_metrics(counts: dict[str, int]) -> list[str]:
     most: dict[str, int] = {}  # of a task ("" where names have none)
     for name, count in counts.items():
         task = name.rpartition(" ")[0]
-        most[task] = max(count, most.get(task, 1))
+        most[task] = max(count, most.get(task, 0))
     return independent_metrics(
-        name for name, count in counts.items() if 2 * count >= most[name.rpartition(" ")[0]]
+        name
+        for name, count in counts.items()
+        if count > 0 and 2 * count >= most[name.rpartition(" ")[0]]
     )
 
 

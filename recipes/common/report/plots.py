@@ -63,16 +63,15 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     `push/NAME`, shown as pull, says whether updates raise (above 0) or lower the metric NAME.
     """
     keys = sorted({key for log in logs for entry in log for key in entry})
-    titles = {}  # logged key -> title of its picture
+    titles, pulls = {}, {}  # logged key -> title of its picture
     for key in keys:
         kind, _, name = key.partition("/")
         if kind in ("rewards", "step_rewards") and name.endswith("/mean"):
             titles[key] = f"reward {name.removesuffix('/mean')} (unweighted, where it counts)"
         elif kind == "metrics":
             titles[key] = f"{in_words(name)}, completions of training"
-    titles |= {key: title for key, title in TITLES.items() if key in keys}
-    names = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
-    titles |= {f"push/{name}": f"pull on {in_words(name)}" for name in names}
+            pulls[f"push/{name}"] = f"pull on {in_words(name)}"
+    titles |= {key: title for key, title in TITLES.items() if key in keys} | pulls
     logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
     rewards = [curve(log, "reward") for log in logs]
     metrics = metric_names(line for validation in validations for line in validation)

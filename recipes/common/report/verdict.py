@@ -121,8 +121,8 @@ def verdict(
     opening = OPENINGS[name].format(metric=label)
     quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
     start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
-    without = any(key.startswith("step_rewards/") for line in log for key in line)
-    of_what = "reward (without those of steps)" if without else "reward"  # TRL's has none of them
+    has_steps = any(key.startswith("step_rewards/") for line in log for key in line)
+    of_what = "reward (without those of steps)" if has_steps else "reward"  # TRL's has none of them
     sentence = (
         f"{opening[0].upper()}{opening[1:]}: {of_what} {start:.2f} to {end:.2f} in training; "
         f"{words} {change.figures}.{late_fall(metric, validation)}"
