@@ -237,31 +237,31 @@ def short_name(spec: str) -> str:
     return re.split("/" if names_model(spec) else "[/:.]", spec.rstrip("/"))[-1]
 
 
-def find_object(spec: str) -> Callable:
-    """Import the callable that a specification names; ValueError if there is none."""
+def find_object(spec: str, kind: str = "reward") -> Callable:
+    """Import the callable that a specification names; ValueError, with its `kind`, if none."""
     location, name = re.fullmatch(r"(?s)(?:(.+)[:.])?(.*)", REGISTRY.get(spec, spec)).groups()
     if not location or name == "py":  # "mine.py" without ":function"
         raise ValueError(
-            f"unknown reward {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
+            f"unknown {kind} {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
             "Your own: path/to/file.py:function or package.module.function. "
             "TRL's: trl.rewards.accuracy_reward. A reward model: its Hub id or folder."
         )
     if location.endswith(".py") and not Path(location).is_file():
-        raise ValueError(f"reward {spec!r}: no file {Path(location).resolve()}.")
+        raise ValueError(f"{kind} {spec!r}: no file {Path(location).resolve()}.")
     try:
         with starting(f"the import of {location}"):
             module = import_location(location)
     except Exception as error:
         raise ValueError(
-            f"reward {spec!r}: cannot import {location!r}: {describe(error)}."
+            f"{kind} {spec!r}: cannot import {location!r}: {describe(error)}."
         ) from error
     if not hasattr(module, name):
         close = difflib.get_close_matches(name, dir(module), n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")
+        raise ValueError(f"{kind} {spec!r}: {location} has no function or class {name!r}.{hint}")
     target = getattr(module, name)
     if not callable(target):
-        raise ValueError(f"reward {spec!r} is {target!r:.80}, which cannot be called.")
+        raise ValueError(f"{kind} {spec!r} is {target!r:.80}, which cannot be called.")
     return target
 
 

@@ -65,15 +65,16 @@ UNGRADED, GRADED = [NAN, NAN], [-1.0, -0.5]
     ],
 )
 def test_spread_of_the_weighted_total_of_each_group(rows, weights, group, differ):
-    found = group_spread(torch.tensor(rows), torch.tensor(weights, dtype=torch.float32), group)
+    weights = torch.tensor(weights, dtype=torch.float32)
+    found = group_spread(torch.tensor(rows), weights, group, "sum_then_normalize")
     assert found.tolist() == differ
 
 
 def test_rewards_that_are_normalised_alone_may_differ_where_their_total_does_not():
     rewards = torch.tensor([[2.0, 0.0], [0.0, 1.0], [-0.2, torch.nan], [-0.2, torch.nan]])
-    for alone in (False, True):
-        found = group_spread(rewards, torch.tensor([1.0, 2.0]), 2, alone)
-        assert found.tolist() == [alone, False]
+    for aggregation, differ in (("sum_then_normalize", False), ("normalize_then_sum", True)):
+        found = group_spread(rewards, torch.tensor([1.0, 2.0]), 2, aggregation)
+        assert found.tolist() == [differ, False]
 
 
 def test_rounding_is_no_spread_and_a_small_difference_is():

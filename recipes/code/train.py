@@ -67,8 +67,9 @@ def rows_of_split(args: RecipeArguments, split: str, count: int | None, seed: in
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset | None]:
     """Training rows of train.jsonl, evaluation rows of test.jsonl (none with num_eval_rows 0)."""
-    train, count = rows_of_split(args, "train", args.num_train_rows, seed), args.num_eval_rows
-    return train, rows_of_split(args, "test", count, seed) if count else None
+    train = rows_of_split(args, "train", args.num_train_rows, seed)
+    test = rows_of_split(args, "test", args.num_eval_rows, seed) if args.num_eval_rows else None
+    return train, test
 
 
 def main() -> None:

@@ -38,8 +38,7 @@ RANGES: list[tuple[Any, str]] = [
     (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos adam_epsilon eval_steps"),
     (Field(gt=1), "delta"),  # the highest ratio; below 1 it would take the gradient of good tokens
     (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
-    (Field(gt=0, le=1), "top_p vllm_gpu_memory_utilization"),
-    (Field(gt=0, le=1), "ref_model_mixup_alpha"),
+    (Field(gt=0, le=1), "top_p vllm_gpu_memory_utilization ref_model_mixup_alpha"),
     (Field(ge=0, le=1), "min_p top_entropy_quantile max_reward_error_rate label_smoothing_factor"),
     (Field(ge=0, lt=1), "epsilon adam_beta1 adam_beta2 lora_dropout"),
 ]

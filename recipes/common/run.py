@@ -20,8 +20,6 @@ from recipes.common.training.config import add_model_arguments
 from rewards import Reward
 from rewards.boundary import describe, measure
 
-INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
-
 
 @dataclass
 class Run:
@@ -85,7 +83,7 @@ def start(
     code = [*result.rewards, *load_tools(training.tools)]
     if training.environment_factory:
         code.append(load_environment(training.environment_factory))
-    code += [load_rows, answer_metric]  # their files have the metrics, the same before and after
+    code += [load_rows, answer_metric]  # train.py and metrics.py: before and after measure alike
     held_out = result.eval_rows.to_list() if result.eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
     template = training.chat_template_path
@@ -166,7 +164,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
             saved = folder / f"checkpoint-{step}"
             print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {saved}.")
             print("Run the same command again to resume (without --fresh).", flush=True)
-        sys.exit(INTERRUPTED)
+        sys.exit(130)  # the shell's status for a program that SIGINT ended
     watch.after()
     # Do not push yet: the push comes last, when the model card has the table.
     trainer.save_model(_internal_call=True)

@@ -132,10 +132,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     added = preset.pop(ADDED, [])  # rewards that the presets add to the run's
     # A preset named in the YAML is weaker than the other keys of the YAML.
     values = config | preset | options if "preset" in options else preset | config | options
-    for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
-        if name in options and other in config and other not in options:
-            for replaced in {other, "dataset_config"} - options.keys():
-                values.pop(replaced, None)  # the command line replaces the YAML's rows
+    others = {"dataset_name", "dataset_path"} - options.keys()
+    if len(others) == 1 and others <= config.keys():  # the command line replaces the YAML's rows
+        for name in {*others, "dataset_config"} - options.keys():
+            values.pop(name, None)
     remember(values)  # secrets, before any of them can get into a message
     values = {
         name: read_text(name, value, hints[name], problems)
@@ -190,7 +190,8 @@ def read_words(
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name, hint in {"config": str, **hints}.items():
         parser.add_argument(
-            *{f"--{name}", f"--{name.replace('_', '-')}"},
+            f"--{name}",
+            f"--{name.replace('_', '-')}",
             dest=name,
             action="append",
             nargs="*" if takes_list(hint) else "?",
@@ -368,10 +369,9 @@ def drop_settings_of_replaced_rewards(
             left = [of_old.get(reward, 1.0) for reward in new]
         else:
             left = {reward: value[reward] for reward in value if reward in names}
-        for gated, openers in list(left.items()) if setting == "reward_gates" else ():
-            openers = openers if isinstance(openers, list) else [openers]
-            if not names.issuperset(map(str, openers)):  # the run has one of them no more
-                del left[gated]
+        if setting == "reward_gates":  # a gate goes with any of its openers
+            lists = {gated: by if isinstance(by, list) else [by] for gated, by in left.items()}
+            left = {name: left[name] for name in left if names.issuperset(map(str, lists[name]))}
         if left != value:
             values[setting] = left or None
             notes.append(

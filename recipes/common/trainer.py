@@ -180,7 +180,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Do as TRL does, add the advantages of step rewards, and log what `observe` returns."""
-        # Calls `_generate` and `_calculate_rewards`. Names: c completions here, C in all, T tokens.
+        # Calls `_generate` and `_calculate_rewards`.
         output = super()._generate_and_score_completions(inputs)
         scores = self.scores
         # A completion that `mask_truncated_completions` masks moves nothing.
@@ -225,7 +225,6 @@ class GRPOTrainer(trl.GRPOTrainer):
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
         """Score this rank's completions; gather, void (failures) and gate rewards of all ranks."""
-        # In names: c completions here, C on all ranks, P groups; R outcome, S step, A all rewards.
         # Async rewards run together, on another thread: random states are restored after the last.
         around = nullcontext()
         if any(guard and guard.reward.is_async for guard in self.guards):
@@ -309,12 +308,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         Logs the share of groups where those of the verifiers alone do.
         """
         weights_R = self.reward_weights.to(rewards_CR.device)
-        size, alone = self._group_size(), self.multi_objective_aggregation == "normalize_then_sum"
-        differ_P = group_spread(rewards_CR, weights_R, size, alone)
+        size, aggregation = self._group_size(), self.multi_objective_aggregation
+        differ_P = group_spread(rewards_CR, weights_R, size, aggregation)
         kinds = [guard.reward.kind if guard else "model" for guard in self.guards]
         if "verifier" in kinds:
             is_verifier_R = torch.tensor([kind == "verifier" for kind in kinds]).to(weights_R)
-            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, size, alone)
+            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, size, aggregation)
             self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
         return differ_P
 
@@ -404,16 +403,17 @@ class GRPOTrainer(trl.GRPOTrainer):
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
         advantages = inputs["advantages"]  # by completion; with step rewards by token, too
-        counts_c = advantages.reshape(len(advantages), -1).any(dim=1)
+        moves_c = advantages.reshape(len(advantages), -1).any(dim=1)
         # TRL gathers clip ratios, so every rank must keep equally many: as the rank with the most.
-        most = max(1, gather(counts_c.sum()).max().item())
-        kept = counts_c.int().argsort(descending=True, stable=True)[:most].sort().values
+        most = max(1, gather(moves_c.sum()).max().item())
+        movers_first = (~moves_c).int().argsort(stable=True)
+        kept = movers_first[:most].sort().values
         rows = {
             name: of[kept]
             for name, of in inputs.items()
-            if torch.is_tensor(of) and of.shape[:1] == counts_c.shape
+            if torch.is_tensor(of) and of.shape[:1] == moves_c.shape
         }
-        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts_c)
+        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(moves_c)
         return super()._compute_loss(model, inputs | rows) * share
 
     def _get_per_token_logps_and_entropies(self, *args, **kwargs):

@@ -118,7 +118,7 @@ class Watch(TrainerCallback):
         self.metric_steps, self.next_step = metric_steps, 0
         self.validated = 0  # the step of the last evaluation
         self.is_our_trainer = hasattr(trainer, "observe")
-        # Of TRL's trainer no reward is called in an evaluation: it may raise.
+        # With an own `complete`, `evaluate` calls no reward: those of TRL's trainer may raise.
         self.complete = None if self.is_our_trainer else functools.partial(complete, trainer)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:

@@ -60,26 +60,20 @@ def reference_completion(row: dict) -> str:
     return row["reference"]
 
 
-def check_gold(gold: str, boxed: bool) -> str | None:
-    """Say why a gold answer cannot be used in a box, or in tags (numbers only); None if it can."""
-    if boxed and (problem := gold_problem(gold)):
-        return f"{gold[:80]!r} cannot be compared with an answer: {problem}"
-    if not boxed and number_of(gold) is None:
-        return (
-            f"{gold[:80]!r} is not a number; ask for it in a box "
-            "(reference: '\\boxed{{answer}}') and use boxed_math"
-        )
-    return None
-
-
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Load training and held-out rows, drawn by `seed`; check that each gold can be compared."""
 
     def check(gold: str) -> str | None:
         """Say why a gold answer cannot be used; None if its own reference completion is right."""
         own = args.reference.replace("{answer}", gold)
-        if problem := check_gold(gold, boxed="\\boxed" in own):
-            return problem
+        is_boxed = "\\boxed" in own
+        if is_boxed and (problem := gold_problem(gold)):
+            return f"{gold[:80]!r} cannot be compared with an answer: {problem}"
+        if not is_boxed and number_of(gold) is None:  # tags hold numbers only
+            return (
+                f"{gold[:80]!r} is not a number; ask for it in a box "
+                "(reference: '\\boxed{{answer}}') and use boxed_math"
+            )
         if metric({"answer": gold, "reference": own}, own)["strict"]:
             return None
         return f"{gold[:80]!r} is not right in its own reference completion, {own[:80]!r}"

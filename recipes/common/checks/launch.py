@@ -24,13 +24,12 @@ def check_launch() -> None:
     lacking = [name for name in OF_A_LAUNCHER if name not in os.environ]
     left_over = [*filter(parse_flag_from_env, ENGINES)]
     left_over += ["WORLD_SIZE"] if world_size() > 1 else []
-    cause = left_over[0] if left_over and lacking else None  # the variable that would make it wait
-    is_rank_alone = "WORLD_SIZE" not in os.environ and os.environ.get("LOCAL_RANK", "-1") != "-1"
-    if cause is None and is_rank_alone:
-        cause, lacking, left_over = "LOCAL_RANK", ["WORLD_SIZE"], OF_A_LAUNCHER
-    if cause:
+    if not (left_over and lacking) and "WORLD_SIZE" not in os.environ:  # a rank, but of how many?
+        lacking = ["WORLD_SIZE"]
+        left_over = ["LOCAL_RANK"] if os.environ.get("LOCAL_RANK", "-1") != "-1" else []
+    if left_over and lacking:
         raise ValueError(
-            f"{cause} is {os.environ[cause]} in the environment, but no launcher set "
+            f"{left_over[0]} is {os.environ[left_over[0]]} in the environment, but no launcher set "
             f"{', '.join(lacking)}: the run would wait for processes that nobody started. Use "
             f"accelerate launch, or unset {', '.join(left_over)}."
         )

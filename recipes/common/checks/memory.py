@@ -83,8 +83,8 @@ def update_bytes(
         prompts = math.ceil(completions / training["num_generations"])  # one for each group
     written = completions * training["max_completion_length"]
     tokens = written + prompts * prompt_tokens
-    part, copies = LOGITS_ON_CPU if training["use_cpu"] else LOGITS_ON_GPU
-    logits = min(written, TOKEN_CHUNK_SIZE) * min(part, config.vocab_size) * 4 * copies
+    part, tensors = LOGITS_ON_CPU if training["use_cpu"] else LOGITS_ON_GPU
+    logits = min(written, TOKEN_CHUNK_SIZE) * min(part, config.vocab_size) * 4 * tensors
     # What a layer keeps of a token: four tensors of the MLP, eight others, norms in float32.
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     layer = size * (4 * inner + 8 * config.hidden_size) + 12 * config.hidden_size  # bytes

@@ -63,8 +63,8 @@ def check_model(
     longest = check_prompts(tokenizer, config, training, rows)
     if not args.problems:  # else the reference answers may be what is wrong
         args.notes += cut_note(tokenizer, training, rows, reference_completion)
-    renames_weights = getattr(config, "quantization_config", None) is not None  # quantized
-    if not renames_weights and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+    is_quantized = getattr(config, "quantization_config", None) is not None  # other weight names
+    if not is_quantized and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
         args.notes += memory_note(built, training, model["dtype"], longest)
 
@@ -89,14 +89,17 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
         cached = try_to_load_from_cache(model, "config.json", revision=revision)
     except ValueError:  # not the form of a Hub id
         return None
-    folder = Path(cached).parent if isinstance(cached, str) else None
-    files = folder.iterdir() if folder else ()
+    if not isinstance(cached, str):  # not in the cache
+        return None
+    folder = Path(cached).parent
     # Of a download that was cut short weights are missing: loading the model goes on with it.
-    wholes = [[file.name] for file in files if WHOLE_WEIGHTS.fullmatch(file.name)]
-    for index in folder.glob("*.index*.json") if folder else ():
-        wholes.append(read_json(index, {}).get("weight_map", {"": "lost"}).values())
-    is_whole = any(all((folder / name).is_file() for name in whole) for whole in wholes)
-    return folder if is_whole else None
+    if any(WHOLE_WEIGHTS.fullmatch(file.name) and file.is_file() for file in folder.iterdir()):
+        return folder
+    for index in folder.glob("*.index*.json"):
+        parts = {*read_json(index, {}).get("weight_map", {}).values()}
+        if parts and all((folder / part).is_file() for part in parts):
+            return folder
+    return None
 
 
 def check_absent(name: str) -> None:
@@ -155,14 +158,14 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"its tokenizer writes the token {largest}, {known.decode([largest])!r}, and the model "
             f"has {size}: the tokenizer is of another model, or the model was not resized for it."
         )
-    longest, row = max((len(tokens), number) for number, tokens in enumerate(ids or [[]]))
+    longest, prompt = max(zip(map(len, ids), texts, strict=True), default=(0, ""))
     room = getattr(config, "max_position_embeddings", None)
     asked = training["max_completion_length"] or 0
     if isinstance(room, int) and longest + asked > room:
         fitting = f"set it to at most {room - longest}, or " if longest < room else ""
         raise ValueError(
             f"its context has {room} tokens; the longest prompt read has {longest} "
-            f"({texts[row].strip()[-80:]!r} is its end), and max_completion_length is "
+            f"({prompt.strip()[-80:]!r} is its end), and max_completion_length is "
             f"{asked}: {fitting}shorten the prompt, or take another model."
         )
     return longest

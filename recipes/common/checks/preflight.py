@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import wandb
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, parse_flag_from_env
 from datasets import Dataset, IterableDataset
 from transformers import Trainer, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
@@ -124,10 +124,8 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
     """
     training, problems = args.training, args.problems
     # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.
-    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
-    training["use_cpu"] = bool(
-        training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
-    )
+    on_cpu = training["use_cpu"] or parse_flag_from_env("ACCELERATE_USE_CPU")
+    training["use_cpu"] = bool(on_cpu or not torch.accelerator.is_available())
     started, devices = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.accelerator.device_count()
     if started > devices and not training["use_cpu"]:  # accelerate would put two on one
         raise ValueError(
@@ -232,7 +230,7 @@ def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) ->
 def prepare_rewards(result: Preflight) -> None:
     """Call `prepare` of the rewards that have it, such as code rewards, for their sandbox."""
     training, args = result.training, result.args
-    completions = -(-training.generation_batch_size // training.world_size)  # per process
+    completions = training.generation_batch_size // training.world_size  # TRL: no remainder
     for reward in result.rewards:
         if reward.prepare is not None:
             title = f"reward {reward.name!r}"

@@ -213,13 +213,14 @@ def score_task(
     """
     lacks = None  # the first row without a column that the reward needs
     for number, row in rows.items():
-        missing = [name for name in reward.columns if row.get(name) is None]
-        if missing and not lacks:
+        if missing := [name for name in reward.columns if row.get(name) is None]:
             has = sorted(name for name in row if row[name] is not None)
             lacks = f"needs the column {missing[0]}, which row {number} lacks (its columns: {has})."
+            break
     # A reward for all tasks may skip a task without its columns, if other rows have them.
     is_elsewhere = not columns.isdisjoint(reward.columns)
-    if lacks and not (is_elsewhere and reward.tasks is None and reward.kind != "model"):
+    may_skip = is_elsewhere and reward.tasks is None and reward.kind != "model"
+    if lacks and not may_skip:
         raise ValueError(lacks)
     if reward.kind == "model":  # scoring would call a model, which preflight does not
         line["rows scored"] = len(rows)
@@ -254,9 +255,8 @@ def score_task(
             )
     if reward.kind == "verifier" and lowest is not None and lowest <= 0.0:
         worst = next(number for number, amount in earned.items() if amount == lowest)
-        hint = " A constant added to all it gives changes no advantage."
-        if any((amount or 0.0) > 0.0 for amount in earned.values()):  # only some are wrong
-            hint = ""
+        pays_some = any((amount or 0.0) > 0.0 for amount in earned.values())
+        hint = "" if pays_some else " A constant added to all it gives changes no advantage."
         raise ValueError(
             f"is a verifier but gives the reference answer of row {worst} {lowest:g}, and 0 or "
             "less means wrong: in gates, and where cheap tricks are tried. It is "

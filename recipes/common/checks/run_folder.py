@@ -321,11 +321,11 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
     for name in sorted((old.keys() | new.keys()) - NOT_COMPARED):
         if old.get(name) != new.get(name):
             changed[name] = f"was {old.get(name)!r}, now {new.get(name)!r}"
-    was, now = old.get("digests") or {}, new.get("digests") or {}
-    for name in sorted(now):
-        if name not in was and name != TEMPLATE:  # which runs of an earlier version lack
+    was = {TEMPLATE: None, **(old.get("digests") or {})}  # runs of an earlier version lack it
+    for name, digest in sorted((new.get("digests") or {}).items()):
+        if name not in was:
             changed[name] = "it is not in the record"
-        elif None not in (was.get(name), now[name]) and was[name] != now[name]:
+        elif None not in (was[name], digest) and was[name] != digest:  # None: unknown
             changed[name] = "changed: restore what it was"
     return changed
 

@@ -152,8 +152,8 @@ def score(
     trainer.num_generations_eval = len(samples) // len(rows)
     controls = [reward.name for reward in rewards if reward.kind == "control"]
     for i, name in enumerate(trainer.reward_func_names):
-        # Weight 0: a control reward, such as a random one, would make any group look useful.
-        trainer.reward_weights[i] *= name not in controls
+        if name in controls:  # such as a random reward, which would make any group look useful
+            trainer.reward_weights[i] = 0.0
     lines = []
     for start in tqdm(range(0, len(samples), batch_size), desc="scoring"):
         batch = samples[start : start + batch_size]
@@ -263,8 +263,8 @@ def verdict(figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
         return False, f"{problem}. {ADVICE}"
     single = figures[figures["kind"].notna()]  # the line of all rewards has no kind
     kinds = single.groupby("task")["kind"].agg(set)
-    if unread := ", ".join(kinds.index[kinds.map({"format", "control"}.issuperset)]):
-        problem = f"no reward of {unread} that counts reads the answer"
+    if unread := [task for task, of_task in kinds.items() if of_task <= {"format", "control"}]:
+        problem = f"no reward of {', '.join(unread)} that counts reads the answer"
         return False, f"only the form of an answer can be learnt: {problem}. Add one that does."
     sampled = tasks[tasks["groups"] >= ENOUGH_GROUPS]["task"]
     answers = single[single["task"].isin(sampled) & single["kind"].isin(["verifier", "step"])]

@@ -44,15 +44,15 @@ def void_and_gate(
 
 
 def group_spread(
-    rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int, alone: bool = False
+    rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int, aggregation: str
 ) -> torch.Tensor:
     """Return for each group, (P,), whether the weighted totals of its completions differ.
 
     Groups of `num_generations` completions follow one another. A group without spread teaches
     nothing. TRL's `frac_reward_zero_std` misses many such groups: it counts rounding as spread.
-    `alone`: each reward is first normalised by itself, as by `normalize_then_sum`.
+    `aggregation` is TRL's: by `normalize_then_sum` each reward is first normalised by itself.
     """
-    if alone:
+    if aggregation == "normalize_then_sum":
         rewards_CR = each_normalised(rewards_CR, num_generations)
     is_scored_C = ~torch.isnan(rewards_CR).all(dim=1)
     totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1)

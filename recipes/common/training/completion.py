@@ -110,16 +110,14 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False) ->
         "generation_kwargs": None,
         "use_transformers_continuous_batching": False,  # it leaves the model in train mode
     }
-    if trainer.use_vllm:
-        engine, greedy = trainer.vllm_generation, {}
-        if not do_sample:
-            more = engine.generation_kwargs or {}  # stronger than the other settings
-            more = {name: value for name, value in more.items() if name not in SAMPLING}
-            greedy = {"temperature": 0.0, "generation_kwargs": more}
-        decoding = replaced(engine, **greedy)
-    else:
-        config = generation_config(trainer, do_sample)
-        decoding = replaced(trainer, generation_config=config)
+    if not trainer.use_vllm:
+        decoding = replaced(trainer, generation_config=generation_config(trainer, do_sample))
+    elif do_sample:
+        decoding = contextlib.nullcontext()
+    else:  # `generation_kwargs` would win over the temperature
+        kwargs = trainer.vllm_generation.generation_kwargs or {}
+        kwargs = {name: value for name, value in kwargs.items() if name not in SAMPLING}
+        decoding = replaced(trainer.vllm_generation, temperature=0.0, generation_kwargs=kwargs)
     # TRL gathers the lengths of all ranks only for its log: skip that.
     without_gather = replaced(trainer.accelerator, gather=lambda own: own)
     with replaced(trainer, **settings), without_gather, decoding:

@@ -65,7 +65,7 @@ class GRPOConfig(trl.GRPOConfig):
         return copied
 
     def __copy__(self) -> "GRPOConfig":
-        return self.of(self)
+        return self.of(self)  # `copy.copy` would take `__getstate__`, without secrets
 
     def to_dict(self) -> dict:
         """The settings that W&B and TensorBoard get, without secrets."""

@@ -24,10 +24,9 @@ from trl import GRPOTrainer
 def world_size() -> int:
     """The number of processes that the launcher started for this run."""
     for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
-        number = os.environ.get(name, "1")
-        if not number.isdecimal():
+        if not (number := os.environ.get(name, "1")).isdecimal():
             raise ValueError(f"{name} is {number!r} in the environment, and no number: unset it.")
-    return int(number)  # of WORLD_SIZE, the last of the two
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def asked_of_the_launcher() -> dict[str, Any]:
@@ -85,8 +84,7 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
             "parameters": deepspeed.zero_offload_param(),
         }
         devices = {name: getattr(config, "device", "none") for name, config in configs.items()}
-        # A device is a text, or an enum with the text as its value.
-        offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
+        offload = _offloaded(devices)  # texts: DeepSpeed's enum is a text, too
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return {
         "distributed_type": accelerator.distributed_type.value,

@@ -158,11 +158,11 @@ class Guard:
         if task is not None and not self.reward.scores(task):
             return NOT_APPLICABLE
         code = CODES.get((outcome or "").split(":")[0], GRADED)
-        if self.reward.kind == "step" and amount is None:
-            return ERROR if code == ERROR else UNPARSED
-        if code != GRADED or amount is not None:
-            return code
-        return UNPARSED if self.reward.kind == "verifier" else NOT_APPLICABLE
+        if amount is None and self.reward.kind == "step" and code not in FAILURES:
+            return UNPARSED
+        if amount is None and code == GRADED:
+            return UNPARSED if self.reward.kind == "verifier" else NOT_APPLICABLE
+        return code
 
     def _log(self, answer: Answer, columns: dict[str, Any]) -> None:
         """Pass on what the reward logged to TRL's `log_extra` and `log_metric`, if given.

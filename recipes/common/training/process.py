@@ -152,9 +152,9 @@ class StepRewards:
             rewards = pool(rewards_C)
             log(f"step_rewards/{guard.name}/mean", fmean(rewards) if rewards else math.nan)
             log(f"steps/{guard.name}/count", len(rewards) / max(1, sum(counts_C)))
-            for group in range(len(differ_P)):
-                members = rewards_C[group * num_generations :][:num_generations]
-                differ_P[group] |= weight != 0 and has_spread(pool(members))
+            for group, start in enumerate(range(0, len(rewards_C), num_generations)):
+                if weight and has_spread(pool(rewards_C[start : start + num_generations])):
+                    differ_P[group] = True
         log("frac_groups_without_step_spread", 1 - fmean(differ_P))
         return weighted_c, differ_P
 

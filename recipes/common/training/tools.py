@@ -43,10 +43,7 @@ def _load(setting: str, spec: str) -> Callable:
     """Load what a setting names; ValueError, which begins with the setting, if it cannot be."""
     if ":" not in spec:
         raise ValueError(f"{setting} {spec!r}: give path/to/file.py:name or package.module:name.")
-    try:
-        return find_object(spec)
-    except ValueError as problem:
-        raise ValueError(str(problem).replace("reward", setting, 1)) from problem
+    return find_object(spec, setting)
 
 
 def takes_environments(reward: Reward) -> bool:
