@@ -287,7 +287,7 @@ def test_a_loss_without_advantages_of_tokens_is_refused(build, setting, value, w
 
 
 def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
-    with pytest.raises(ValueError, match="needs a reward that is not of the kind step"):
+    with pytest.raises(ValueError, match="needs one that is not of the kind step"):
         make_trainer(model, tmp_path, [give_steps("step", STEPS)], ["a"], {})
     with pytest.raises(ValueError, match="reward_weights has 3 values for 2"):
         build(give_steps("step", STEPS), reward_weights=[1.0, 1.0, 2.0])

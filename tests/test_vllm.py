@@ -12,16 +12,18 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from support.launching import ROOT, SLOW_REWARD, command, kill_all, run, start, wait_for
 from support.tiny_model import build_tiny_model
 from test_watch import tiny
+from torch import nn
 from transformers import TrainingArguments
 from trl.generation import vllm_generation
 
 from recipes.common.data.recipe import load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.sampling.idle import idle_trainer
-from recipes.common.training.vllm import vllm_in_training_dtype
+from recipes.common.training.vllm import vllm_like_the_training
 from recipes.common.utils.run_files import read_json, read_rows, read_validation
 
 SHIM = "tests/support/vllm_on_cpu.py"
@@ -55,9 +57,30 @@ def test_vllm_is_started_in_the_type_of_the_training(bf16, weights, dtype, monke
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=started.update))
     args = TrainingArguments(str(tmp_path), use_cpu=True, bf16=bf16)
     trainer = SimpleNamespace(args=args, model=SimpleNamespace(dtype=weights))
-    with vllm_in_training_dtype(trainer):
+    with vllm_like_the_training(trainer):
         vllm_generation.LLM(model="mine")  # as TRL does
     assert started == {"model": "mine", "dtype": dtype}
+
+
+def test_syncs_of_lora_leave_the_weights_below_it_as_they_were():
+    """TRL merges and unmerges; in bfloat16 that alone rounds them."""
+    torch.manual_seed(0)
+    base = nn.Sequential(nn.Linear(64, 64, dtype=torch.bfloat16))
+    lora = LoraConfig(target_modules=["0"], init_lora_weights=False)
+    model = get_peft_model(base, lora)
+    (weight,) = (of for name, of in model.named_parameters() if name.endswith("base_layer.weight"))
+    before, synced = weight.detach().clone(), []
+
+    def sync_weights():
+        model.merge_adapter()
+        model.unmerge_adapter()
+        synced.append(torch.equal(weight, before))
+
+    trainer = SimpleNamespace(model=model)
+    with vllm_like_the_training(trainer):  # TRL's start, without a GPU
+        trainer.vllm_generation = SimpleNamespace(sync_weights=sync_weights)
+    trainer.vllm_generation.sync_weights()
+    assert torch.equal(weight, before) and synced == [False]
 
 
 def words_for(model, folder, recipe=("arithmetic", "quickstart"), **settings):

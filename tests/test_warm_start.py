@@ -48,6 +48,12 @@ def test_prompts_that_begin_the_answer_are_refused():
         reference_examples(recipe, 4)
 
 
+def test_the_examples_have_the_template_that_the_run_will_have():
+    words = ["--chat_template_kwargs", '{"enable_thinking": false}']
+    (example,) = reference_examples(load_recipe(CONFIG, SIZES + words), 1)
+    assert example["chat_template_kwargs"] == {"enable_thinking": False}
+
+
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
 def test_a_learning_rate_that_is_none_is_refused(rate):
     with pytest.raises(ValueError, match=f"--learning_rate is {rate}; it must be above 0"):

@@ -121,6 +121,9 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.drop_finished and (s.use_vllm or s.generation_kwargs or not s.share_prompts),
      "drop_finished needs share_prompts: true, and goes neither with vLLM, which does it by "
      "itself, nor with generation_kwargs: leave it out."),
+    # TRL 1.16 sends the packed numbers: the first sync fails, on a GPU (TRL #4973).
+    (lambda s: s.use_vllm and (s.load_in_4bit or s.load_in_8bit),
+     "use_vllm takes no weights in 4 or 8 bits from TRL: leave out one of them."),
     (lambda s: s.dataloader_persistent_workers and not s.dataloader_num_workers,
      "dataloader_persistent_workers is true and dataloader_num_workers is 0: give at least 1."),
     (lambda s: SET_BY_TRL & {*(s.chat_template_kwargs or {})},

@@ -92,7 +92,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         environment_factory=None,
     ):
         from recipes.common.training import tools as run_tools
-        from recipes.common.training.vllm import vllm_in_training_dtype
+        from recipes.common.training.vllm import vllm_like_the_training
 
         if args is None:
             name = model if isinstance(model, str) else model.config._name_or_path
@@ -114,10 +114,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             )
         outcomes = [reward for reward in rewards if reward.kind != "step"]  # of whole completions
         if not outcomes and not environment_factory:
-            raise ValueError(
-                "reward_funcs needs a reward that is not of the kind step; one of weight 0 is "
-                "enough."
-            )
+            raise ValueError("reward_funcs needs one that is not of the kind step, of any weight.")
         weight_of = {reward.name: weight for reward, weight in zip(rewards, weights, strict=True)}
         if args.reward_weights:
             args.reward_weights = [weight_of[reward.name] for reward in outcomes]
@@ -132,7 +129,7 @@ class GRPOTrainer(trl.GRPOTrainer):
                 "tools: remove it."
             )
 
-        with vllm_in_training_dtype(self):
+        with vllm_like_the_training(self):
             super().__init__(
                 model=model,
                 # TRL loads and calls a reward model itself.
@@ -175,6 +172,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         self.phase: Callable[[str], AbstractContextManager] = nullcontext
         self.is_watched = False
         self.observe: Callable[..., dict[str, float]] | None = None
+
+    def _build_accelerator_args(self, **kwargs):
+        """Do as transformers does, without its search at each step for weights without gradient."""
+        # None is false; for a model with images TRL has set true.
+        self.args.ddp_find_unused_parameters = bool(self.args.ddp_find_unused_parameters)
+        return super()._build_accelerator_args(**kwargs)
 
     # --- From a completion to its advantage
 

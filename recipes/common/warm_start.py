@@ -33,8 +33,7 @@ from recipes.common.utils.machine import versions
 
 LEARNING_RATE = {True: 5e-4, False: 2e-5}  # by use_peft: LoRA, all weights
 AS_THE_RUN = (
-    "seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code",
-    "model_init_kwargs",
+    "seed", "bf16", "gradient_checkpointing", "trust_remote_code", "model_init_kwargs",
 )  # fmt: skip
 
 
@@ -110,7 +109,9 @@ def evaluate_held_out(recipe: Recipe, model: str) -> list[dict[str, Any]]:
 def reference_examples(recipe: Recipe, count: int) -> list[dict]:
     """Draw `count` training rows with a reference completion, in the format of TRL's SFT."""
     schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
-    tools = {"tools": json.dumps(schemas)} if schemas else {}
+    columns = {"tools": json.dumps(schemas)} if schemas else {}
+    if template_kwargs := recipe.args.training["chat_template_kwargs"]:
+        columns["chat_template_kwargs"] = template_kwargs
     examples = []
     for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):
         prompt, completion = row["prompt"], recipe.module.reference_completion(row)
@@ -120,7 +121,7 @@ def reference_examples(recipe: Recipe, count: int) -> list[dict]:
             raise ValueError("the prompts begin the answer; leave answer_start out for SFT.")
         if isinstance(prompt, list) and isinstance(completion, str):
             completion = [{"role": "assistant", "content": completion}]
-        examples.append({"prompt": prompt, "completion": completion, **tools})
+        examples.append({"prompt": prompt, "completion": completion, **columns})
         if len(examples) == count:
             return examples
     raise ValueError(f"--rows is {count}; {len(examples)} rows have a reference completion.")

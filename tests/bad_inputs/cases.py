@@ -66,7 +66,7 @@ SETTINGS = [
     ({"bf16": True, "fp16": True}, "At most one of fp16 and bf16 can be True"),
     ({"report_to": "wandb"}, "report_to: UsageError: ", "wandb login"),
     ({"use_vllm": True}, "use_vllm: ModuleNotFoundError: No module named 'vllm'"),
-    ({"load_in_4bit": True}, "what the settings need: ImportError", "bitsandbytes"),
+    ({"load_in_4bit": True, "dtype": "fastest"}, "what the settings need: ImportError", "bitsandb"),
     # What transformers would do in silence
     ({"generation_kwargs": {"topp": 1}}, "generation_kwargs: ", "has no topp"),
     ({"generation_kwargs": {"temperature": "hot"}}, "strictly positive float"),
@@ -113,6 +113,7 @@ SETTINGS = [
      "early_stopping_patience needs evaluations"),
     ({"save_strategy": "best", "metric_for_best_model": "validation/strict"},
      "save_strategy is best"),
+    ({"use_vllm": True, "load_in_8bit": True}, "use_vllm takes no weights in 4 or 8 bits"),
     # Tools
     ({"tools": [f"{CALCULATOR}:valu_of"]}, "Did you mean 'value_of'?"),
     ({"environment_factory": f"{CALCULATOR}:Calculater"}, "Did you mean 'Calculator'?"),

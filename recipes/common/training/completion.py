@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoProcessor, GenerationConfig
 from trl import GRPOTrainer
+from trl.data_utils import prepare_multimodal_messages
 from trl.trainer import utils as trl_utils
 
 from rewards.boundary import contained
@@ -183,13 +184,14 @@ def tokenize_begun(trainer: GRPOTrainer, prompts: list) -> tuple | None:
     for prompt in prompts:
         opening = "continue_final_message" if is_begun(prompt) else "add_generation_prompt"
         tokenized = trainer.processing_class.apply_chat_template(
-            conversation=prompt,
+            conversation=[prepare_multimodal_messages(prompt) if trainer._is_vlm else prompt],
             chat_template=trainer.chat_template,
+            tokenize=True,  # the default of a tokenizer, not of a processor
             return_dict=True,
             **{opening: True},
             **trainer.chat_template_kwargs,
         )
-        ids.append(tokenized["input_ids"])
+        ids += tokenized["input_ids"]
     return ids, None, {}  # no images
 
 

@@ -31,10 +31,8 @@ class GRPOConfig(trl.GRPOConfig):
     skip_zero_advantages: bool = _setting(
         False, "Leave completions of advantage 0 out of the update: the same, in less time."
     )
-    # transformers' default is true for most models: a search at each step for weights without
-    # gradient. A mixture of experts has some.
     ddp_find_unused_parameters: bool | None = _setting(
-        False, "DDP: look for weights that got no gradient, as some experts do."
+        None, "DDP: look for weights that got no gradient, as some experts do; null: with images."
     )
     share_prompts: bool = _setting(
         False, "Compute the prompt of a group once for its completions, in less time."

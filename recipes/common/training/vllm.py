@@ -12,7 +12,8 @@ from transformers import TrainingArguments
 from trl.generation import vllm_generation
 
 from recipes.common.training.completion import replaced
-from recipes.common.utils.screen import announce
+from recipes.common.training.engine import asked_engine
+from recipes.common.utils.screen import announce, is_main
 
 
 def training_dtype(args: TrainingArguments, weights: str) -> str:
@@ -25,8 +26,11 @@ def training_dtype(args: TrainingArguments, weights: str) -> str:
 
 
 @contextmanager
-def vllm_in_training_dtype(trainer: trl.GRPOTrainer) -> Iterator[None]:
-    """Inside the block a vLLM that TRL starts (`vllm_mode: colocate`) gets the trainer's type."""
+def vllm_like_the_training(trainer: trl.GRPOTrainer) -> Iterator[None]:
+    """Inside the block a vLLM that TRL starts (`vllm_mode: colocate`) gets the trainer's type.
+
+    After it, syncs with any vLLM leave the weights below LoRA as they were.
+    """
 
     def start_vllm(**settings):
         from vllm import LLM
@@ -36,6 +40,27 @@ def vllm_in_training_dtype(trainer: trl.GRPOTrainer) -> Iterator[None]:
 
     with replaced(vllm_generation, LLM=start_vllm):
         yield
+    is_sharded = asked_engine().startswith(("ZeRO-3", "FSDP"))
+    if hasattr(trainer, "vllm_generation") and not is_sharded:
+        restore_after_syncs(trainer)
+
+
+def restore_after_syncs(trainer: trl.GRPOTrainer) -> None:
+    """Give the weights below LoRA back their exact values after each sync with vLLM.
+
+    TRL merges LoRA into them and takes it out again, by which bfloat16 rounds: the model would
+    drift away from that which the saved adapter belongs to (TRL #6688). For whole weights alone.
+    """
+    sync = trainer.vllm_generation.sync_weights
+    below = {name: of for name, of in trainer.model.named_parameters() if ".base_layer." in name}
+
+    def sync_and_restore() -> None:
+        before = {name: weight.detach().to("cpu", copy=True) for name, weight in below.items()}
+        sync()
+        for name, weight in below.items():
+            weight.data.copy_(before[name])
+
+    trainer.vllm_generation.sync_weights = sync_and_restore
 
 
 def notes_on_vllm(args: trl.GRPOConfig, weights: str | None) -> list[str]:
@@ -47,7 +72,7 @@ def notes_on_vllm(args: trl.GRPOConfig, weights: str | None) -> list[str]:
     """
     import vllm  # noqa: F401  # raises here if it is missing or broken
 
-    if args.vllm_mode != "server":
+    if args.vllm_mode != "server" or not is_main():  # TRL, too, connects from one process
         return []
     server = args.vllm_server_base_url or f"{args.vllm_server_host}:{args.vllm_server_port}"
     announce(f"Asking the vLLM server at {server}, for up to {args.vllm_server_timeout:g} s ...")
