@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from datasets import Dataset
+from transformers import AutoTokenizer
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
 from recipes.common.data.recipe import load_parts
@@ -114,6 +116,45 @@ def test_answers_that_would_be_cut_off_are_noted(check, model):
     assert note(max_completion_length=400) == []
     (text,) = note(max_completion_length=4)
     assert "and 8 of 8 reference answers have as many tokens or more" in text
+
+
+def with_tokenizer(model: Path, folder: Path, change: Callable) -> str:
+    """A copy of a model whose tokenizer is changed; return its folder."""
+    shutil.copytree(model, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    change(tokenizer)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("<|assistant|>{%", "<|assistant|><think>\n{%", "opens <think> in the prompt"),
+        ("<|end|>", "<|user|>", "ends a turn by '<|user|>', which ends no completion"),
+        ("<|end|>", "", None),
+    ],
+)
+def test_how_a_template_opens_and_ends_the_models_turn_is_noted(
+    old, new, words, check, model, tmp_path_factory
+):
+    def change(tokenizer):
+        tokenizer.chat_template = tokenizer.chat_template.replace(old, new)
+
+    folder = with_tokenizer(model, tmp_path_factory.mktemp("other") / "model", change)
+    result = check(model_name_or_path=folder)
+    assert result.args.problems == []
+    notes = [note for note in result.args.notes if note.startswith("its chat template")]
+    assert [words in note for note in notes] == [True] * (words is not None)
+
+
+def test_a_tag_that_decoding_leaves_out_is_refused(check, model, tmp_path_factory):
+    def change(tokenizer):
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<answer>"]})
+
+    folder = with_tokenizer(model, tmp_path_factory.mktemp("other") / "model", change)
+    (problem,) = check(model_name_or_path=folder).args.problems
+    assert "reads <answer> of the reference answer as special tokens" in problem
 
 
 def test_what_can_train_passes(check):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from recipes.common.checks import run_folder
 from recipes.common.checks.run_folder import differences, identity_of, open_run_folder
 from recipes.common.report import record
 from recipes.common.utils import run_files as files
@@ -47,6 +48,21 @@ def refused(capsys) -> Callable[..., str]:
         return capsys.readouterr().out
 
     return message
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        ((True, "1"), None),
+        ((False, "1"), "not every node sees"),
+        ((True, "2"), "the nodes read different training rows"),
+    ],
+)
+def test_nodes_see_one_folder_and_the_same_rows(theirs, message, tmp_path, monkeypatch):
+    (tmp_path / files.LOCK).touch()
+    monkeypatch.setattr(run_folder, "gather_object", lambda own: [*own, theirs])
+    problem = run_folder.what_nodes_lack(tmp_path, "1")
+    assert problem is None if message is None else message in problem
 
 
 def recorded(folder: Path) -> dict:

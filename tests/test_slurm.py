@@ -11,7 +11,7 @@ from support.launching import ROOT
 STAND_INS = {
     "scontrol": '[ "$1" = show ] && printf "alpha\\nbeta\\n" || echo "$@" >> "$SEEN/scontrol"',
     # Two nodes, one after the other: what `srun` starts side by side.
-    "srun": 'shift; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@" || exit; done',
+    "srun": 'shift 2; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@" || exit; done',
     "accelerate": (
         'printf "%s\\n" "$@" "$SRUN_CPUS_PER_TASK" > "$SEEN/node-$SLURM_NODEID"; eval "$THEN"'
     ),
@@ -46,6 +46,12 @@ def test_a_requeued_job_goes_on_although_its_command_says_fresh(slurm, tmp_path)
     assert slurm("zero2.yaml", "train.py", "--fresh", SLURM_RESTART_COUNT="1").wait(timeout=20) == 0
     words = (tmp_path / "node-0").read_text().split()
     assert " ".join(words).count("train.py --fresh --fresh false") == 1
+
+
+def test_the_timeout_of_the_yaml_wins(slurm, tmp_path):
+    (tmp_path / "long.yaml").write_text("seed: 1\nddp_timeout: 7200\n")
+    assert slurm("zero2.yaml", "train.py", "--config", "long.yaml").wait(timeout=20) == 0
+    assert "--ddp_timeout" not in (tmp_path / "node-0").read_text()
 
 
 @pytest.mark.parametrize(("job", "processes"), [({}, "8"), ({"SLURM_GPUS_ON_NODE": "2"}, "4")])

@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import shutil
+import sysconfig
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
+import torch
 import yaml
 from accelerate.utils import PrecisionType, parse_flag_from_env
 
@@ -48,6 +51,13 @@ def check_launch() -> None:
             launch = yaml.safe_load(Path(file).read_text())
     if not isinstance(launch, dict):
         return
+    if parent and "--gpu_ids" not in options and launch.get("gpu_ids", "all") != "all":
+        asked = parent.environ().get("CUDA_VISIBLE_DEVICES")
+        if asked is not None and asked != str(launch["gpu_ids"]):
+            raise ValueError(
+                f"CUDA_VISIBLE_DEVICES is {asked!r}, and the launch file makes gpu_ids "
+                f"{launch['gpu_ids']!r} of it: give --gpu_ids before the recipe."
+            )
     kind = str(launch.get("distributed_type")).upper()
     if kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words):
         raise ValueError(
@@ -61,3 +71,24 @@ def check_launch() -> None:
             "MULTI_GPU and give --use_cpu true to the recipe, as in "
             "accelerate_configs/cpu_2proc.yaml."
         )
+
+
+def notes_on_gpus(asked_for_cpu: bool) -> list[str]:
+    """Note a GPU that torch does not see, and what TRL's loss on a GPU is built with."""
+    if asked_for_cpu:
+        return []
+    if not torch.accelerator.is_available():
+        if not shutil.which("nvidia-smi"):
+            return []
+        return [
+            f"an NVIDIA driver is installed, and torch {torch.__version__} sees no GPU: the run is "
+            "on the CPU. Either this torch is the CPU's (remove .venv, install without "
+            "PIP_EXTRA_INDEX_URL), or the driver is older than it wants."
+        ]
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    if compiler and Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return []
+    return [
+        "no C compiler or no headers of Python (Debian: gcc, python3-dev) are found, with which "
+        "Triton builds TRL's loss on a GPU"
+    ]

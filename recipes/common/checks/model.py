@@ -4,6 +4,7 @@ transformers and PEFT build the model on the meta device and report what is wron
 what they accept: missing weights, unknown names for LoRA, a lost question, a short context.
 """
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from huggingface_hub.utils import validate_repo_id
 from jinja2 import TemplateError
 from peft import inject_adapter_in_model
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.integrations import deepspeed
 from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
+from trl.data_utils import prepare_multimodal_messages
 
 from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
@@ -61,12 +63,13 @@ def check_model(
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
     longest = check_prompts(tokenizer, config, training, rows)
-    if not args.problems:  # else the reference answers may be what is wrong
+    if rows and not args.problems:  # else the reference answers may be what is wrong
         args.notes += cut_note(tokenizer, training, rows, reference_completion)
+        args.notes += turn_notes(tokenizer, folder, training, rows, reference_completion)
     is_quantized = getattr(config, "quantization_config", None) is not None  # other weight names
     if not is_quantized and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
-        args.notes += memory_note(built, training, model["dtype"], longest)
+        args.notes += memory_note(built, {**training, **model}, longest)
 
 
 def check_reward_model(name: str) -> None:
@@ -127,6 +130,7 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
     tokenizer, its chat template or the context does not fit the rows.
     """
     kwargs = {"add_generation_prompt": True, **(training["chat_template_kwargs"] or {})}
+    known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
     texts = []
     by_length = sorted(enumerate(rows), key=lambda one: -len(str(one[1].get("prompt"))))
     for number, row in by_length[:MEASURED_ROWS]:
@@ -134,6 +138,7 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
         if isinstance(text, list):
             question = text[-1]["content"]
             try:
+                text = prepare_multimodal_messages(text) if known is not tokenizer else text
                 text = tokenizer.apply_chat_template(text, tokenize=False, **kwargs)
             except TemplateError as error:
                 raise ValueError(
@@ -147,7 +152,6 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
                 "is not in what it writes. Correct the template, or give one by chat_template_path."
             )
         texts.append(text)
-    known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
     ids = known(texts, add_special_tokens=False)["input_ids"] if texts else []
     if known.eos_token_id is None:
         raise ValueError("its tokenizer has no eos_token, so that no answer would end: set it.")
@@ -159,7 +163,7 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
             f"has {size}: the tokenizer is of another model, or the model was not resized for it."
         )
     longest, prompt = max(zip(map(len, ids), texts, strict=True), default=(0, ""))
-    room = getattr(config, "max_position_embeddings", None)
+    room = getattr(config.get_text_config(), "max_position_embeddings", None)
     asked = training["max_completion_length"] or 0
     if isinstance(room, int) and longest + asked > room:
         fitting = f"set it to at most {room - longest}, or " if longest < room else ""
@@ -192,6 +196,55 @@ def cut_note(
         f"max_completion_length is {limit}, and {cut} of {len(lengths)} reference answers have as "
         f"many tokens or more (up to {max(lengths)}): raise it, or the model's are cut off as well"
     ]
+
+
+def turn_notes(
+    tokenizer: Any,
+    folder: Path,
+    training: dict[str, Any],
+    rows: list[dict],
+    reference_completion: Callable[[dict], Any],
+) -> list[str]:
+    """Notes on a chat template that opens a thought, or ends a turn by what ends no completion.
+
+    Raises ValueError if the tokenizer drops parts of the first reference answer in decoding.
+    """
+    known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    prompt, answer = rows[0]["prompt"], completion_text(reference_completion(rows[0]) or "").strip()
+    tokens = known(answer, add_special_tokens=False)["input_ids"]
+    special = {token for token, text in known.added_tokens_decoder.items() if text.special}
+    if dropped := [known.decode([token]) for token in tokens if token in special]:
+        raise ValueError(
+            f"its tokenizer reads {', '.join(dropped)} of the reference answer as special tokens, "
+            "which no reward sees: ask for another format, or add them as usual tokens."
+        )
+    if isinstance(prompt, str) or prompt[-1]["role"] == "assistant":
+        return []
+    kwargs, notes = {"tokenize": False, **(training["chat_template_kwargs"] or {})}, []
+    if tokenizer is not known:
+        prompt = prepare_multimodal_messages(prompt)
+    opened = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **kwargs)
+    if opened.rstrip().endswith("<think>"):
+        notes.append(
+            "its chat template opens <think> in the prompt: an answer in a thought that never ends "
+            "counts. chat_template_kwargs (enable_thinking: false) may leave it out; "
+            "think_answer_format needs prefilled: true"
+        )
+    turn = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
+    if tokenizer is known:
+        turn["content"] = answer
+    *_, end = tokenizer.apply_chat_template([*prompt, turn], **kwargs).rpartition(answer)
+    ends = {known.eos_token_id}
+    with contextlib.suppress(OSError):  # the model has no such file
+        of_model = GenerationConfig.from_pretrained(folder).eos_token_id
+        ends |= {*of_model} if isinstance(of_model, list) else {of_model}
+    if answer and end.strip() and not ends.intersection(known(end)["input_ids"]):
+        notes.append(
+            f"its chat template ends a turn by {end.strip()!r:.40}, which ends no completion: the "
+            "model may write on to max_completion_length. Add the token to eos_token_id in its "
+            "generation_config.json"
+        )
+    return notes
 
 
 def build_without_weights(

@@ -11,7 +11,7 @@ import os
 import shlex
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.quantizers import AutoHfQuantizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from recipes.common.checks.launch import check_launch
+from recipes.common.checks.launch import check_launch, notes_on_gpus
 from recipes.common.checks.model import check_model
 from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.checks.run_folder import check_output_dir
@@ -125,15 +125,22 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
     training, problems = args.training, args.problems
     # Without an accelerator `GRPOConfig` needs use_cpu; the report names the device.
     on_cpu = training["use_cpu"] or parse_flag_from_env("ACCELERATE_USE_CPU")
+    args.notes += notes_on_gpus(on_cpu)
     training["use_cpu"] = bool(on_cpu or not torch.accelerator.is_available())
     started, devices = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.accelerator.device_count()
     if started > devices and not training["use_cpu"]:  # accelerate would put two on one
         raise ValueError(
             f"{started} processes were started on this machine, and {devices} GPUs are visible: "
-            "start one for each GPU, by accelerate launch --num_processes."
+            "start one for each GPU, by accelerate launch --num_processes, or give --use_cpu true "
+            "to the recipe."
         )
     if world_size() > 1:  # also with problems, which the others may not have: see `preflight`
         announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
+        if "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
+            args.notes.append(
+                "Ctrl-C: 30 seconds later the launcher kills what has not saved. Before the "
+                "launch, export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"
+            )
     elif problems and asked_engine().startswith("ZeRO"):
         return None, None  # GRPOConfig would start DeepSpeed, which may compile for minutes
     if args.validates:  # TRL would evaluate whole groups; we evaluate one completion a row
@@ -179,7 +186,8 @@ def build_parts(training: GRPOConfig, model: ModelConfig) -> None:
     """Build trackers, quantizer, optimizer and schedule: they would raise after the model loads."""
     for tracker in get_reporting_integration_callbacks(training.report_to):
         tracker()
-    if config := get_quantization_config(model):
+    dtype = "bfloat16" if model.dtype == "fastest" else model.dtype
+    if config := get_quantization_config(replace(model, dtype=dtype)):
         AutoHfQuantizer.from_config(config).validate_environment(device_map=None)
     optimizer_type, settings = torch.optim.SGD, {}
     if training.optim_target_modules is None and "lomo" not in training.optim.value:

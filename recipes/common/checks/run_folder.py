@@ -15,12 +15,13 @@ import hashlib
 import inspect
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 
 from recipes.common.settings import PATHS, RecipeArguments, file_of
 from recipes.common.trainer import GRPOConfig
@@ -45,6 +46,7 @@ CHANGEABLE = {
 CODE = "the code of "  # the names of digests that --accept_changed reward_code accepts begin so
 TEMPLATE = "chat template"
 MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
+NFS_DELAY_S = 90  # a network disk may hide a new file for a minute
 SAMPLE = 1 << 25  # bytes digested, from the middle of a file: training changes all weights
 
 
@@ -110,6 +112,7 @@ def open_run_folder(
     """
     folder = Path(training.output_dir)
     refusal, is_finished, checkpoint = None, False, None
+    own_rows = (record.get("digests") or {}).get("training rows")
     if training.process_index == 0:
         try:
             record = take_over(folder, recipe, record)
@@ -124,11 +127,14 @@ def open_run_folder(
     if training.world_size > 1:
         decision = [refusal, is_finished, checkpoint]
         refusal, is_finished, checkpoint = broadcast_object_list(decision)
+        if not (refusal or is_finished):
+            refusal = what_nodes_lack(folder, own_rows)
     if refusal:
         refuse(refusal)
     if is_finished:
         announce(f"The run in {folder} is finished (--fresh starts it anew):")
-        announce((folder / files.TABLE).read_text(encoding="utf-8"))
+        if training.process_index == 0:
+            announce((folder / files.TABLE).read_text(encoding="utf-8"))
         if training.push_to_hub:
             name = training.hub_model_id or folder.resolve().name
             command = files.push_command(name, folder, training.hub_revision)
@@ -136,6 +142,23 @@ def open_run_folder(
         end(0)
     announce(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.")
     return checkpoint
+
+
+def what_nodes_lack(folder: Path, rows: str | None) -> str | None:
+    """An error if a node does not see the folder that rank 0 has opened, or has other rows.
+
+    Every rank calls this; `rows` is its own digest of the training rows.
+    """
+    lock, waited = folder / files.LOCK, 0
+    while not lock.is_file() and waited < NFS_DELAY_S:
+        time.sleep(1)
+        waited += 1
+    nodes = gather_object([(lock.is_file(), rows)])
+    if not all(sees for sees, _ in nodes):
+        return f"error: not every node sees {folder}: give an output_dir on a disk that all share."
+    if len({rows for _, rows in nodes}) > 1:
+        return "error: the nodes read different training rows: give them the same files."
+    return None
 
 
 def take_over(folder: Path, recipe: RecipeArguments, record: dict[str, Any]) -> dict[str, Any]:

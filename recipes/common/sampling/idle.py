@@ -1,5 +1,6 @@
 """A recipe's trainer without training, for scripts: it completes and scores rows as a run does."""
 
+import math
 import tempfile
 import warnings
 from pathlib import Path
@@ -51,10 +52,15 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
     of_model = ModelConfig(**recipe.args.model)
     settings["use_cpu"] = settings["use_cpu"] or not torch.accelerator.is_available()
     # TRL wants whole groups in a batch; the YAML's batch may give them only on several processes.
-    settings["per_device_train_batch_size"] = settings["num_generations"]
+    group, batch = settings["num_generations"], settings["num_generations"]
+    if settings["use_vllm"]:  # as many sequences at once as a run or an evaluation has
+        sizes = settings["per_device_train_batch_size"], settings["per_device_eval_batch_size"]
+        batch = group * math.ceil(max(sizes) / group)
+    settings["per_device_train_batch_size"] = batch
     training = GRPOConfig(**settings)
     training._n_gpu = min(training.n_gpu, 1)  # TRL trains on no more in one process
     add_model_arguments(training, of_model)
+    of_model.dtype = training.model_init_kwargs.get("dtype")  # instead of "fastest"
     model: Any = name or of_model.model_name_or_path
     try:
         tokenizer = load_tokenizer(model, of_model.model_revision, training.trust_remote_code)
