@@ -1,6 +1,7 @@
 """Confinement: each promise is attacked alone, by a harmless stand-in, in a forked child."""
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox import confinement, libc, seccomp
+from rewards.sandbox import Sandbox, SandboxError, confinement, libc, seccomp
 
 on_linux = sys.platform.startswith("linux")
 pytestmark = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
@@ -194,3 +195,23 @@ def limit_of(name):
 )
 def test_a_confined_child_gets_this_answer_and_no_other(attack, answer, confine):
     assert in_child(attack, confine) == answer
+
+
+def test_a_refused_sandbox_says_which_step_failed():
+    def without_filters():  # as on an emulator
+        number, argument = seccomp.CALLS["prctl"][seccomp.machine()], 16
+        refused = 0x00050000 | errno.EINVAL
+        lines = [
+            (seccomp.LOAD, 0, 0, seccomp.NUMBER), (seccomp.JEQ, 0, 3, number),
+            (seccomp.LOAD, 0, 0, argument), (seccomp.JEQ, 0, 1, seccomp.PR_SET_SECCOMP),
+            (seccomp.RET, 0, 0, refused), (seccomp.RET, 0, 0, seccomp.ALLOW),
+        ]  # fmt: skip
+        seccomp.install(seccomp.assemble(lines))
+
+    def start():
+        try:
+            Sandbox(workers=1).start()
+        except SandboxError as error:
+            return str(error)
+
+    assert "confined: [Errno 22] the seccomp filter" in in_child(start, without_filters)

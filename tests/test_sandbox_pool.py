@@ -260,9 +260,15 @@ def test_closing_ends_a_running_call_with_an_error_of_the_sandbox():
 
 @pytest.mark.parametrize(("ranks", "count"), [("1", 8), ("4", 2), ("16", 1), ("many", 8)])
 def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch, ranks, count):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 8)  # by affinity and by a container's quota
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert pool.worker_count() == count
+
+
+def test_another_system_than_linux_is_told_what_to_do(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(SandboxError, match=r"Darwin has no sandbox .* need Linux \(Docker"):
+        Sandbox(isolation="unsafe").start()
 
 
 def test_one_sandbox_is_shared_by_all_who_wish_the_same_or_nothing_but_never_unsafe(monkeypatch):

@@ -18,6 +18,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import platform
 import queue
 import threading
 import weakref
@@ -43,8 +44,10 @@ _shared_lock = threading.Lock()
 
 def worker_count() -> int:
     """How many programs this rank runs at a time: its share of the cores, at least 1."""
+    import joblib  # knows a container's quota, too
+
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, len(_cores()) // max(1, int(ranks) if ranks.isdigit() else 1))
+    return max(1, joblib.cpu_count() // max(1, int(ranks) if ranks.isdigit() else 1))
 
 
 def _cores() -> list[int]:
@@ -123,6 +126,11 @@ class Sandbox:
         with self._lock:
             if self._is_started:
                 return
+            if platform.system() != "Linux":
+                raise SandboxError(
+                    f"{platform.system()} has no sandbox for programs: code rewards need Linux "
+                    "(Docker, or WSL2 on Windows)"
+                )
             self._make_slots()
             level = logging.INFO
             if self.isolation == "unsafe":

@@ -7,8 +7,8 @@ What is not covered: time zones, which are files; submodules that a package does
 unless they are named, as `numpy.random`; an extension that links to a library of the system.
 """
 
+import contextlib
 import importlib
-import importlib.util
 import sys
 
 LIBRARY = """
@@ -39,6 +39,5 @@ def prepare(packages: dict[str, str]) -> None:
         importlib.import_module(name)
     sys.modules.setdefault("ssl", None)  # unless a package has imported it, `import ssl` fails
     for name in LIBRARY.split():
-        # Some builds of Python lack a module, such as sqlite3.
-        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+        with contextlib.suppress(ImportError):  # a build of Python may lack one, or its _sqlite3
             importlib.import_module(name)

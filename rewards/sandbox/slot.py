@@ -121,7 +121,7 @@ class Slot:
         finally:
             self.running = False
         if not report["confined"]:
-            raise ZygoteDied("a program or its tests could not be confined")
+            raise ZygoteDied(f"a program or its tests could not be confined: {report['why']}")
         # Time for which its core was busy with other work does not count.
         used = Times(report["used_s"], max(0.0, report["wall_s"] - report["waited_s"]))
         for output in outputs:  # else reading fails by flags that a program has set (O_DIRECT)

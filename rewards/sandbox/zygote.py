@@ -153,6 +153,9 @@ class Zygote:
             code = 1
             ROLES[role]()
             code = 0
+        except OSError as error:
+            if code == confinement.UNCONFINED_EXIT:  # no program was read
+                os.write(len(descriptors), str(error).encode())
         finally:
             _exit(code)
 
@@ -201,10 +204,12 @@ class Zygote:
             return
         confirmations = b""  # a C of each child that was confined, see `_fork`
         with contextlib.suppress(BlockingIOError):
-            confirmations = os.read(self.confirmed, 16)
+            confirmations = os.read(self.confirmed, 4096)
         is_confined = confirmations == b"C" * len(self.exits)
-        times = {"used_s": self.used_s, "waited_s": self.waited_s, "wall_s": now - self.started_at}
-        self._send({"exits": self.exits, "late": self.is_late, "confined": is_confined, **times})
+        report = {"exits": self.exits, "late": self.is_late, "confined": is_confined}
+        report |= {"used_s": self.used_s, "waited_s": self.waited_s}
+        report |= {"wall_s": now - self.started_at, "why": confirmations.decode(errors="replace")}
+        self._send(report)
 
     def _reap(self, role: str, options: int) -> None:
         """Note how a child has ended, and its times; with WNOHANG not if it still runs."""
