@@ -38,7 +38,7 @@ quickstart: install ## prepare the model, train, and print the table; ARGS=--fre
 
 # Tests wait now and then, so two cores take three files at a time; that needs 12 GB. In the order of
 # tests/conftest.py: what the tests of a file share is made once.
-WORKERS := $(or $(shell awk '/^MemAvailable/ {print 2 + ($$2 > 12e6)}' /proc/meminfo),2)
+WORKERS := $(or $(shell awk '/^MemAvailable/ {print 2 + ($$2 > 12e6)}' /proc/meminfo 2>/dev/null),2)
 PYTEST := $(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: install-tests ## the whole suite
@@ -79,6 +79,9 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("Python 3.11 or newer \
 	is needed, and $(PYTHON) is %d.%d: name another, as in make PYTHON=python3.12 quickstart" % v)'
+	@$(PYTHON) -c 'import os, shutil, sysconfig; exit(not (os.path.exists(sysconfig.get_path("include") + "/Python.h") \
+	and any(map(shutil.which, ("cc", "gcc", "clang")))))' || echo "No C compiler or headers of Python: the package \
+	pycosat may not install without them (Debian, Ubuntu: apt install gcc python3-dev)."
 	$(PYTHON) -m venv .venv
 	@echo "Installing torch, TRL and what they need (2 GB) ..."
 	$(BIN)/$(INSTALL) --editable '.[dev]' | $(PROGRESS)

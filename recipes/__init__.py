@@ -3,6 +3,9 @@
 import os
 import warnings
 
+if os.name == "nt":
+    raise ImportError("grpo-recipes needs Linux: on Windows use WSL2.")
+
 # OpenMP threads that spin while they wait make a busy machine many times slower. torch reads this
 # variable when it loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

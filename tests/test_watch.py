@@ -14,6 +14,7 @@ import trl
 from datasets import Dataset
 from support.launching import ROOT, run_on_two
 from transformers import TrainerState
+from transformers.integrations import WandbCallback
 
 from recipes.common import trainer as our_trainer
 from recipes.common.evaluation.metrics import answer_metric
@@ -122,17 +123,18 @@ def test_a_masked_completion_has_no_advantage_in_the_push_of_a_script(tmp_path):
         mask = torch.tensor([[1, 1], [0, 0]])  # the second is truncated
         return {"advantages": torch.tensor([0.5, -0.5]), "completion_mask": mask}
 
+    tracker = WandbCallback()  # it must begin before `Watch` logs
     trainer = SimpleNamespace(
-        args=SimpleNamespace(output_dir=str(tmp_path), num_generations=2),
+        args=SimpleNamespace(output_dir=str(tmp_path), num_generations=2, report_to=["wandb"]),
         state=TrainerState(max_steps=4, logging_steps=1),
         model=SimpleNamespace(training=True), accelerator=SimpleNamespace(num_processes=1),
         _calculate_rewards=lambda *arguments: None, _metrics={"train": defaultdict(list)},
         _generate_and_score_completions=generate_and_score, add_callback=lambda callback: None,
-        callback_handler=SimpleNamespace(callbacks=["transformers' flow", "early stopping"]),
+        callback_handler=SimpleNamespace(callbacks=["flow", tracker, "early stopping"]),
     )  # fmt: skip
     watch(trainer, [], lambda row, text: {"first": text == "a"})
-    first, _, watched, own = trainer.callback_handler.callbacks  # early stopping reads its metrics
-    assert isinstance(watched, Watch) and (first, own) == ("transformers' flow", "early stopping")
+    *first, _, watched, own = trainer.callback_handler.callbacks  # early stopping reads its metrics
+    assert isinstance(watched, Watch) and (first, own) == (["flow", tracker], "early stopping")
     trainer._generate_and_score_completions(ROWS * 2)
     assert trainer._metrics["train"]["push/first"] == [0.25]  # unmasked it is 0.5
 
@@ -164,7 +166,7 @@ def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
         ({"test": ROWS}, answer_metric, None, "rows begins with 'test'; allowed: mappings with `p"),
         (ROWS, lambda completion: {}, None, r"as metric\(row, completion\): too many positional"),
         (ROWS, lambda row, text, gold: {}, None, "missing a required argument: 'gold'"),
-        (ROWS, lambda row, text: {"f1": 0.7}, None, "fails on an empty completion of a row: .*f1"),
+        (ROWS, lambda row, text: {"f1": 0.7}, None, "empty completion of a row of task .*f1"),
     ],
 )
 def test_what_watch_cannot_evaluate_is_refused_in_words(

@@ -10,6 +10,7 @@ if {"-h", "--help"} & {*sys.argv[1:]}:
     from recipes.common.utils.recipe_help import help_of, is_recipe
 
     if is_recipe(Path(sys.argv[0])):  # before torch and TRL are imported
+        sys.stdout.reconfigure(errors="backslashreplace")  # where it shows no Greek letters
         print(help_of(Path(sys.argv[0])))
         sys.exit(0)
 

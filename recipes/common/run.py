@@ -13,12 +13,11 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import ModelConfig
 
-from recipes.common.evaluation.metrics import Metric, answer_metric
+from recipes.common.evaluation.metrics import Metric, answer_metric, names_of
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.config import add_model_arguments
 from rewards import Reward
-from rewards.boundary import describe, measure
 
 
 @dataclass
@@ -180,22 +179,13 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
 
 
 def check_metric(run: Run, metric: Metric) -> None:
-    """Exit with an error if the metric fails, or if none has the name that chooses the checkpoint.
-
-    The metric is tried on an empty completion of one row of each task.
-    """
+    """Exit with an error if the metric fails or lacks the name that chooses the checkpoint."""
     from recipes.common.utils.screen import refuse
 
-    rows = run.validation_rows or run.eval_rows or []
-    names: set[str] = set()
-    for task, row in {row["task"]: row for row in rows}.items():
-        try:
-            names |= measure(metric, {**row, "truncated": False}, "").keys()
-        except Exception as error:
-            refuse(
-                f"error: the metric fails on an empty completion of a row of task {task!r}: "
-                f"{describe(error)}."
-            )
+    try:
+        names = names_of(metric, run.validation_rows or run.eval_rows or [])
+    except ValueError as error:
+        refuse(f"error: {error}")
     chosen = run.training.metric_for_best_model or ""
     known = sorted(f"validation/{name}" for name in names)
     if run.validation_rows and chosen.startswith("validation/") and chosen not in known:

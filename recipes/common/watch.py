@@ -24,7 +24,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from trl import GRPOTrainer
 
 from recipes.common.evaluation.evaluate import evaluate, validate
-from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail
+from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail, names_of
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
@@ -37,7 +37,6 @@ from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import hide_secrets
 from recipes.common.utils.tables import in_words
 from rewards import reward_of
-from rewards.boundary import describe, measure
 from rewards.text import completion_text
 
 
@@ -73,12 +72,7 @@ def watch(
         ) from error
     if validation_rows is not None and args.eval_strategy == "no" and not args.eval_steps:
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
-    if first := next(iter(rows or ()), None):
-        try:
-            measure(metric, {**first, "truncated": False}, "")
-        except Exception as error:
-            why = hide_secrets(describe(error))
-            raise ValueError(f"the metric fails on an empty completion of a row: {why}") from error
+    names_of(metric, rows or ())
     clock = Clock(Path(args.output_dir))
     watched = Watch(trainer, rows, metric, validation_rows, clock)
     if watched.is_our_trainer:  # it passes the advantages

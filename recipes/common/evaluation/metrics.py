@@ -5,10 +5,10 @@ run with such a reward the metric is not independent evidence, and the verdict s
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from recipes.common.utils.secrets import hide_secrets
-from rewards import reward_of
+from rewards import Reward
 from rewards.answer import is_final_answer, last_box
 from rewards.boundary import describe, measure
 from rewards.format import is_xml_format
@@ -43,12 +43,29 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
         return {}, failure
 
 
-def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
+def names_of(metric: Metric, rows: Iterable[dict]) -> set[str]:
+    """The names of a metric's outcomes, tried on an empty completion of one row of each task.
+
+    Raises ValueError if the metric fails on it.
+    """
+    names: set[str] = set()
+    for task, row in {row.get("task"): row for row in rows}.items():
+        try:
+            names |= measure(metric, {**row, "truncated": False}, "").keys()
+        except Exception as error:
+            raise ValueError(
+                f"the metric fails on an empty completion of a row of task {task!r}: "
+                f"{hide_secrets(describe(error))}."
+            ) from error
+    return names
+
+
+def by_reward(metric: Metric, rewards: list[Reward]) -> list[str]:
     """The names of the metric that score like one of the `rewards`, as `metric.scorers` declares.
 
     Example: `by_reward(code_metric, load_rewards(["code_tests"])) == ["tests"]`
     """
-    used = {reward_of(reward).name for reward in rewards}
+    used = {reward.name for reward in rewards}
     scorers = getattr(metric, "scorers", {})
     return [name for name, alike in scorers.items() if used & set(alike)]
 

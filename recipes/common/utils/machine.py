@@ -29,8 +29,10 @@ DTYPES = ("float32", "bfloat16")
 
 
 def usable_cores() -> int:
-    """Count the cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Count the cores that this process may use, by affinity and by a container's quota."""
+    import joblib  # takes a third of a second
+
+    return joblib.cpu_count()
 
 
 def use_all_cores(training: TrainingArguments) -> None:
@@ -44,11 +46,12 @@ def fastest_dtype(use_cpu: bool) -> tuple[str, float]:
 
     On a CPU this measures matrix products for a fraction of a second: bfloat16 is twice as fast as
     float32 on one CPU and half as fast on another. On an accelerator nothing is measured (1.0):
-    bfloat16 wins if the hardware has it; older GPUs emulate it.
+    bfloat16 wins if the hardware has it; older GPUs and Apple's emulate it.
     """
     if not use_cpu:
-        is_cuda = torch.cuda.is_available()
-        has_bfloat16 = not is_cuda or torch.cuda.is_bf16_supported(including_emulation=False)
+        has_bfloat16 = not torch.backends.mps.is_available()
+        if torch.cuda.is_available():
+            has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16" if has_bfloat16 else "float32"), 1.0
     seconds = {name: _seconds_of_products(getattr(torch, name)) for name in DTYPES}
     fastest = min(DTYPES, key=seconds.get)
@@ -81,8 +84,9 @@ def versions() -> dict[str, Any]:
     machines = max(1, processes // int(os.environ.get("LOCAL_WORLD_SIZE", processes)))
     changes, cores = _git("status", "--porcelain"), machines * usable_cores()
     hardware = f"{cores} CPU core{'s' * (cores != 1)}"
-    if PartialState().device.type == "cuda":
-        hardware = f"{machines * torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    if (device := PartialState().device.type) != "cpu":
+        name = torch.cuda.get_device_name(0) if device == "cuda" else device
+        hardware = f"{machines * torch.accelerator.device_count()} x {name}"
     return {
         "versions": package_versions(),
         "commit": _git("rev-parse", "HEAD"),

@@ -14,7 +14,8 @@ COMMON = Path(__file__).parents[1]
 
 def is_recipe(file: Path) -> bool:
     """Whether a script is the train.py of a recipe."""
-    return file.suffix == ".py" and file.is_file() and "start(RecipeArguments" in file.read_text()
+    is_script = file.suffix == ".py" and file.is_file()
+    return is_script and "start(RecipeArguments" in file.read_text(encoding="utf-8")
 
 
 def help_of(recipe: Path) -> str:
@@ -31,7 +32,7 @@ def help_of(recipe: Path) -> str:
         ],
         "the model: TRL's ModelConfig": [(trl / "trainer/model_config.py", "ModelConfig")],
     }
-    if "QuestionArguments" in recipe.read_text():
+    if "QuestionArguments" in recipe.read_text(encoding="utf-8"):
         groups["the recipe"].insert(1, (COMMON / "data/questions.py", "QuestionArguments"))
     lines = [f"usage: {recipe.name} --config FILE [--option VALUE ...]"]
     for heading, classes in groups.items():
@@ -52,7 +53,8 @@ def settings_of(file: Path, class_name: str) -> dict[str, str]:
     Each is such as `--seed int: Random seed to use. (default: 42)`.
     """
     lines = {}
-    classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
+    code = ast.parse(file.read_text(encoding="utf-8"))
+    classes = [node for node in code.body if isinstance(node, ast.ClassDef)]
     fields = [node for of in classes if of.name == class_name for node in of.body]
     for field in fields:
         if not isinstance(field, ast.AnnAssign) or field.target.id.startswith("_"):
