@@ -198,21 +198,14 @@ def test_what_is_no_exception_is_an_error_of_the_reward_with_its_line(error, is_
         score(reward, [ROW], ["a"])
 
 
-@pytest.fixture
-def ctrl_c():
-    """Python's own handler: a shell's background jobs start with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_during_a_reward_is_the_users_and_ends_the_call(ctrl_c):
+def test_ctrl_c_during_a_reward_is_the_users_and_ends_the_call():
     def interrupted(completions, **kwargs):
         signal.raise_signal(signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has none
     with pytest.raises(KeyboardInterrupt):
         trained(interrupted, columns_of(["a"]))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
 
 
 def test_an_exception_without_a_text_and_one_with_a_secret_are_described():

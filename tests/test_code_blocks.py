@@ -24,10 +24,8 @@ FOLLOWING = ["```\n5\n```", "```py\n# f()\n5\n```", "```js\n5\n```\n```", "```py
 OF_SEVERAL = {f"{ONE}or\n{TWO}{later}": "x = 2\n" for later in FOLLOWING}
 for name in (
     "python",
-    "Python",
     "PY",
     "py",
-    "python3",
     "python title=a.py",
     " python",
     "python:main.py",

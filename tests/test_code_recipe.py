@@ -1,13 +1,13 @@
 """The code recipe: its rows hold what its rewards need, and a run logs its tests."""
 
 import json
-import sys
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 from datasets import Dataset
 from support.launching import ROOT, command, run
+from support.sandbox import on_linux
 from support.scored_by_place import make_trainer
 
 from recipes.common.data.recipe import import_recipe
@@ -19,9 +19,7 @@ from rewards import load_rewards
 from rewards.code_tests import CodeTests
 from rewards.sandbox import Outcome
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
-)
+pytestmark = on_linux
 RIGHT = "```python\ndef twice(x):\n    return 2 * x\n```"
 BY_HEART = "```python\ndef twice(x):\n    return {1: 2, 2: 4}.get(x)\n```"
 TASK = {

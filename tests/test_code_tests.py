@@ -1,18 +1,16 @@
 """Programs are scored by the tests they pass: what is theirs is no None, what is ours no grade."""
 
 import json
-import sys
 from typing import NamedTuple
 
 import pytest
+from support.sandbox import on_linux
 
 from rewards import load_reward
 from rewards.code_tests import CodeTests, parse_cases
 from rewards.sandbox import Sandbox, ZygoteDied, pool
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
-)
+pytestmark = on_linux
 TESTS = ["assert f(2) == 4", "assert f(3) == 6"]
 DOUBLE, HALF, NONE = (f"def f(x): return {result}" for result in ("2 * x", "4", "1"))
 CASES = [json.dumps({"stdin": str(n), "stdout": str(2 * n)}) for n in (2, 3)]

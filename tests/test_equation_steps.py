@@ -1,13 +1,12 @@
 """equation_steps: which equations it reads, what they earn, and that padding earns nothing."""
 
-from collections import Counter
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import load_reward, process
+from rewards import load_reward
 from rewards.boundary import score
 from rewards.contract import total
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
@@ -149,30 +148,3 @@ WRITTEN = ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3
 @given(st.lists(st.sampled_from(WRITTEN), max_size=30).map(", ".join))
 def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(text):
     assert total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", text)) <= 2.0
-
-
-PARTS = [
-    "1+1=2 ", "1=", "1+", "1+1=", "1=2+", "x = ", "(", "1 + ", "a 1 + 1 = 3, ", "=\n",
-    "9" * 50 + "+1=2 ", "1" + ",111" * 5000 + "a", "1+1=1" + ",111" * 5000, "1+" * 9_999 + "=",
-    "(" * 19_999 + "=",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_a_long_text_is_read_once(part, monkeypatch):
-    """Each token is matched once, and no side that is parsed is long."""
-    seen, sides = Counter(), []
-
-    class Tokens:
-        def finditer(self, text, start, end):
-            for token in process_tokens.finditer(text, start, end):
-                seen.update(range(*token.span()))
-                yield token
-
-    process_tokens, parse = process._TOKEN, process.parse
-    monkeypatch.setattr(process, "_TOKEN", Tokens())
-    monkeypatch.setattr(process, "parse", lambda text: sides.append(text) or parse(text))
-    list(equations(part * (20_000 // len(part) or 1)))
-    assert len(seen) <= MAX_CHARS and set(seen.values()) <= {1}
-    assert len(sides) <= 2 * process.MAX_EQUATIONS
-    assert all(len(side.split()) <= process.MAX_TOKENS for side in sides)

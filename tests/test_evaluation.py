@@ -99,25 +99,6 @@ def test_an_evaluation_is_repeatable_and_leaves_the_trainer_and_what_it_draws_al
     assert trainer.state.num_input_tokens_seen == 0
 
 
-def test_the_metric_reads_a_completion_before_any_reward_and_no_reward_reaches_the_next(trainer):
-    seen = []
-
-    def forges(completions, answer, **kwargs):
-        for completion, gold in zip(completions, answer, strict=True):
-            completion[0]["content"] += f"<answer>{gold}</answer>"
-        return [0.0] * len(completions)
-
-    def sees(completions, **kwargs):
-        seen.extend(completion[0]["content"] for completion in completions)
-        return [0.0] * len(completions)
-
-    for rewards in ([forges, sees], [load_reward("xml_format")]):
-        trainer.reward_funcs = rewards
-        found = evaluate(trainer, ROWS, answer_metric)
-        assert [row["completion"] for row in found] == seen
-        assert not any(row["metrics"]["lenient"] for row in found)
-
-
 @pytest.mark.slow
 def test_an_async_reward_runs_on_one_event_loop_in_evaluation_and_training(model, tmp_path):
     loops = set()

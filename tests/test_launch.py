@@ -1,11 +1,8 @@
 """Every engine that a CPU can run, really launched with two processes: the one asked for is in
 force, and all agree.
 
-The same rows, seed and model give the same tokens, rewards, gradient norms and parameters whatever
-the engine. The loss is not compared: with equal lengths it is 0 on policy. The tolerances were
-fixed before the first run.
-
-`make test-gpu` runs what needs accelerators.
+The loss is not compared: with equal lengths it is 0 on policy. `make test-gpu` runs what needs
+accelerators.
 """
 
 import re

@@ -47,6 +47,8 @@ def make_usual():
 
 def by_position(prompts, completions, /, **kwargs): ...
 def of_a_kind(completions, **kwargs): ...
+def wordy(completions, **kwargs): ...
+def endless(completions, **kwargs): ...
 async def slow_steps(completions, **kwargs): ...
 
 @for_tasks("math", "words")
@@ -55,6 +57,7 @@ def lengths(prompts, completions, amount=1.0, **kwargs):
 
 short_of_4 = functools.partial(short, limit=4)
 right.kind, right.full, of_a_kind.kind, slow_steps.kind = "verifier", 1.0, "verifyer", "step"
+wordy.full, endless.full = "1.0", float("inf")
 """
 FULL = "<reasoning>r</reasoning><answer>18</answer>"
 
@@ -174,6 +177,8 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
         ("{mine}:by_position", {}, ["(my_rewards.py, line ", TRL_NEEDS]),
         ("{mine}:make", {}, ["(limit)", FACTORY]),
         ("{mine}:of_a_kind", {}, ["has kind 'verifyer'; allowed: verifier, format"]),
+        ("{mine}:wordy", {}, ["allowed: a number, the score of a right answer"]),
+        ("{mine}:endless", {}, ["allowed: a number, the score of a right answer"]),
         ("org/model", {"limit": 3}, ["is a reward model; it has no parameters (limit)"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("length", {}, ["argument: 'target'", "reward_kwargs gives parameters of (target: int, "]),
@@ -299,19 +304,3 @@ def test_a_routed_reward_declares_what_the_reward_declares_and_is_async_where_it
     assert (routed.name, get_callable_name(routed)) == ("recorder", "recorder")
     assert (routed.kind, routed.full, routed.columns) == ("verifier", 3.0, ("answer",))
     assert [routed.scores(task) for task in ("math", "words", None)] == [True, False, False]
-
-
-def test_what_a_file_does_to_the_process_at_its_import_is_undone(tmp_path):
-    code = f"import os\nos.chdir({str(tmp_path.parent)!r})\ndef mine(completions, **kwargs): pass\n"
-    (tmp_path / "mine.py").write_text(code)
-    before = os.getcwd()
-    load_reward(f"{tmp_path}/mine.py:mine")
-    assert os.getcwd() == before
-
-
-@pytest.mark.parametrize("full", ["'1.0'", "float('inf')", "float('nan')"])
-def test_a_full_score_that_is_no_finite_number_is_refused(full, tmp_path):
-    code = f"def mine(completions, **kwargs): pass\nmine.full = {full}\n"
-    (tmp_path / "mine.py").write_text(code)
-    with pytest.raises(ValueError, match="allowed: a number, the score of a right answer"):
-        load_reward(f"{tmp_path}/mine.py:mine")

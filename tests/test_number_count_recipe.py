@@ -1,13 +1,11 @@
 """The number-count recipe: passages cut to prompts, chat or plain, from a file or a stream."""
 
-import json
-
 import pytest
 from datasets import IterableDataset
 from support.launching import ROOT, command, run
 
 from recipes.common.data.recipe import import_recipe
-from recipes.common.utils.run_files import read_rows
+from recipes.common.utils.run_files import read_rows, write_rows
 
 WORDS = [f"word{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]
 
@@ -22,8 +20,7 @@ def passages(tmp_path_factory):
     """Forty passages of forty words, in a folder that `load_dataset` reads as a data set."""
     folder = tmp_path_factory.mktemp("passages")
     texts = [" ".join(WORDS[i : i + 40]) for i in range(0, 360, 9)]
-    lines = [json.dumps({"text": text}) + "\n" for text in texts]
-    (folder / "train.jsonl").write_text("".join(lines))
+    write_rows(folder / "train.jsonl", [{"text": text} for text in texts])
     return folder
 
 

@@ -39,12 +39,6 @@ def test_a_line_has_an_interval_over_problems_and_lacking_samples_make_n_smaller
     ]
 
 
-def test_models_that_solve_all_or_nothing_have_an_interval_with_a_width():
-    lines = format_pass_at_k({"all": of_rows(*[4] * 20), "none": of_rows(*[0] * 20)})
-    assert lines[0] == "  tests pass@1    100.0 % (84-100)  all"
-    assert lines[3] == "  tests pass@4    0.0 % (0-16)  none"
-
-
 def test_each_row_gets_its_own_samples_whatever_the_batches(model, tmp_path):
     trainer = make_trainer(model, tmp_path, [give("right", [1.0])], ["a"], {})
     trainer.model.eval()

@@ -2,10 +2,10 @@
 
 import gzip
 import json
-import sys
 
 import prepare_code
 import pytest
+from support.sandbox import on_linux
 
 from recipes.code.one_liners import NEW, TRAINED, one_liner_tasks
 from recipes.code.prepare import (
@@ -20,9 +20,6 @@ from recipes.code.tasks import complete_row, read_tasks
 from recipes.common.data.split import is_held_out
 from rewards.sandbox import Outcome, Sandbox, SandboxError
 
-isolated = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
-)
 DOUBLE = {"prompt": "Write double(x).", "tests": ["assert double(2) == 4", "assert double(3) == 6"]}
 SOLVED = DOUBLE | {"solution": "def double(x): return 2 * x"}
 ECHO = {"prompt": "Print the line.", "tests": ['{"stdin": "2", "stdout": "2"}']}
@@ -163,7 +160,7 @@ def test_the_visible_tests_of_mbpp_expect_several_values_where_its_tests_do():
 STRICT = task_of(DOUBLE["tests"], name="strict", solution=SOLVED["solution"])
 
 
-@isolated
+@on_linux
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -192,7 +189,7 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
         step([STRICT], fails)
 
 
-@isolated
+@on_linux
 @pytest.mark.parametrize(
     ("kind", "tests"),
     [
@@ -222,7 +219,7 @@ def prepared(run_script, tmp_path):
     return lambda *words, out="out": run_script(prepare_code, *words, "--out", tmp_path / out)
 
 
-@isolated
+@on_linux
 def test_own_rows_are_checked_and_written_with_the_reasons_for_what_is_dropped(prepared, tmp_path):
     wrong = DOUBLE | {"solution": "def double(x): return x"}
     weak = {"prompt": "Is it so?", "tests": ["assert f(1) == True"]}
@@ -240,7 +237,7 @@ def test_own_rows_are_checked_and_written_with_the_reasons_for_what_is_dropped(p
     assert "     2 in train.jsonl\n     0 in test.jsonl\n" in printed
 
 
-@isolated
+@on_linux
 def test_rows_are_held_out_by_their_prompt_and_humaneval_whole(prepared, tmp_path):
     rows = [SOLVED | {"prompt": f"Write double(x), please, {n}."} for n in (16, 17, 18, 19)]
     (tmp_path / "mine.jsonl").write_text(lines(*rows))

@@ -1,7 +1,6 @@
 """Questions of one's own: every kind of file gives the same rows; none is on both sides."""
 
 import json
-import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -99,20 +98,6 @@ def test_a_layout_that_data_sets_have_is_read(tmp_path, name, text, settings):
     assert train == [ROW]
 
 
-REFUSED = [  # the name of a file, its text, the message
-    ("a.json", json.dumps([{"messages": CHAT * 2}]), "hold 2 of a user and 2 of an assistant"),
-    ("a.tsv", "question\tanswer\n1\t2\t3\n", "line 2 has more than the 2 values of the first"),
-    ("a.csv", "question,answer\nZo\xeb,3\n", "is not UTF-8: save it as CSV UTF-8"),
-]
-
-
-@pytest.mark.parametrize(("name", "text", "message"), REFUSED)
-def test_a_layout_that_holds_no_row_is_refused_with_what_it_has(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=re.escape(message)):
-        load(tmp_path / name, num_eval_rows=0)
-
-
 TRAIN, TEST = ITEMS[:30], ITEMS[30:]
 HUB = [  # the rows of each file of a folder, settings
     ({"data/train-00000-of-00002.parquet": ITEMS[:9], "data/test-00000-of-00001.parquet": TEST,
@@ -184,11 +169,6 @@ def test_a_packed_file_is_named(tmp_path):
     (tmp_path / "train.jsonl.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(ValueError, match="gz is packed: unpack it"):
         load(tmp_path)
-
-
-def test_a_saved_data_set_is_read(tmp_path):
-    Dataset.from_list(ITEMS).save_to_disk(str(tmp_path / "saved"))
-    assert sum(map(len, load(tmp_path / "saved"))) == 40
 
 
 def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_rows(tmp_path):

@@ -187,17 +187,6 @@ def test_a_file_of_another_shape_is_refused_by_its_name(file, text, tmp_path):
         write_report(run)
 
 
-def test_a_checkpoint_that_was_cut_short_is_passed_over_for_an_older_one(tmp_path):
-    run = make_run(tmp_path / "run")
-    older, newest = run / "checkpoint-2", run / "checkpoint-4"
-    for checkpoint in (older, newest):
-        checkpoint.mkdir()
-    log = read_log(run)
-    (run / "trainer_state.json").rename(older / "trainer_state.json")
-    (newest / "trainer_state.json").write_text('{"log_hist')
-    assert read_log(run) == log
-
-
 def test_a_folder_of_no_run_and_a_cut_file_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run_config\.json: give the output_dir"):
         write_report(tmp_path)
@@ -288,9 +277,12 @@ CURVE = [
 def test_the_log_is_read_from_the_final_state_or_the_newest_checkpoint(tmp_path):
     reused = {"step": 2, "loss": 0.1}  # a step that reuses a generation logs no reward
     assert read_log(tmp_path) == []  # before the first checkpoint
-    for name, log in (("checkpoint-3", []), ("checkpoint-10", [*LOGGED, reused]), (".", LOG)):
+    for name, log in (("checkpoint-3", OTHER), ("checkpoint-10", [*LOGGED, reused]), (".", LOG)):
         write_json(tmp_path / name / "trainer_state.json", {"log_history": log})
         assert len(read_log(tmp_path)) == len([entry for entry in log if entry != reused])
+    (tmp_path / "trainer_state.json").unlink()
+    (tmp_path / "checkpoint-10/trainer_state.json").write_text('{"log_hist')  # cut short
+    assert read_log(tmp_path) == OTHER
 
 
 def test_a_panel_is_drawn_of_each_key_that_any_run_logged_and_of_each_validation_metric():

@@ -128,12 +128,12 @@ def test_hostile_text_earns_no_verifier_s_reward(name):
 REPEATED = [
     "#### 1+", "\\boxed{1}", "\\boxed{1},", "\\boxed{", "\\frac{", "<<1", "```1\n", "nswer is 1 ",
     "because ", "1 and ", "(1", "<answer>1</answer>", "<answer>", "</think>", "\n\nQ: 1 ", "{", "}",
-    "1 = ", "- 1. ", "not ", "1,", "$1", "word ",
+    "1 = ", "- 1. ", "not ", "1,", "$1", "word ", "1+1=", "1=2+", "1+1=2 ", "=\n",
 ]  # fmt: skip
 READERS = [
     ("gsm8k_correctness", {}), ("gsm8k_correctness", {"lenient": True}), ("gsm8k_harness", {}),
     ("boxed_math", {}), ("xml_format", {}), ("think_answer_format", {}), ("code_format", {}),
-    ("number_count", {}), ("prose", {}), ("majority", {}),
+    ("number_count", {}), ("prose", {}), ("majority", {}), ("equation_steps", {}),
 ]  # fmt: skip
 
 

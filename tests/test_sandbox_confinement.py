@@ -7,15 +7,14 @@ import os
 import resource
 import signal
 import struct
-import sys
 from pathlib import Path
 
 import pytest
+from support.sandbox import on_linux
 
 from rewards.sandbox import Sandbox, SandboxError, confinement, libc, seccomp
 
-on_linux = sys.platform.startswith("linux")
-pytestmark = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
+pytestmark = on_linux
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes user: needs root")
 UID = 61234
 

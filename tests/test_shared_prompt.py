@@ -28,7 +28,6 @@ PLAIN_DESCENT = {
     "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0,
     "gradient_checkpointing": False, "per_device_train_batch_size": 16,
 }  # fmt: skip
-REFERENCE = {"beta": 0.04}
 OLD = {"num_iterations": 2, "max_steps": 2}  # the second step has an old policy
 
 
@@ -70,7 +69,7 @@ def test_an_argument_that_trl_adds_is_told_once_and_nothing_is_shared(pair, part
         {"loss_type": "dapo", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
         {"loss_type": "grpo", "per_device_train_batch_size": 8, "steps_per_generation": 2, **OLD},
         {"mask_truncated_completions": True, "max_completion_length": 120},
-        {"loss_type": "cispo", **REFERENCE, **OLD},
+        {"loss_type": "cispo", "beta": 0.04, **OLD},
         {"loss_type": "grpo", "skip_zero_advantages": True},
         {"loss_type": "grpo", "top_entropy_quantile": 0.5},
     ],

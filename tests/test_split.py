@@ -58,8 +58,8 @@ def test_a_file_that_holds_no_rows_of_one_kind_is_refused(tmp_path):
     file = tmp_path / "rows.jsonl"
     with pytest.raises(ValueError, match="only_rows: there is no file"):
         use_only_rows(str(file), None)
-    file.write_text('{"prompt": "p", "task": "t"}\n{"prompt": "p"}')
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: task missing"):
+    file.write_text('{"prompt": "p"}')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 1: task missing"):
         use_only_rows(str(file), None)
     file.write_text('{"prompt": "p", "task": "t", "n": 1}\n{"prompt": "p", "task": "t", "n": "1"}')
     with pytest.raises(ValueError, match=r"rows\.jsonl: n is of several kinds"):

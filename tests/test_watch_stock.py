@@ -3,15 +3,14 @@
 import asyncio
 import random
 
-import numpy as np
 import pytest
 import torch
 import trl
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import TrainerCallback
 
 from recipes.common.watch import watch
+from rewards.text import completion_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 CHAT = [{"prompt": [{"role": "user", "content": f"{i} + 1 ="}], "gold": "8"} for i in range(8)]
@@ -23,27 +22,18 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def text_of(completion):
-    return completion if isinstance(completion, str) else completion[0]["content"]
-
-
 def letters(completions, **kwargs):
-    return [float(len(set(text_of(completion)))) for completion in completions]
+    return [float(len(set(completion_text(completion)))) for completion in completions]
 
 
 def vowels(completions, **kwargs):
-    texts = map(text_of, completions)
+    texts = map(completion_text, completions)
     return [None if text.startswith("a") else 1.0 * text.count("e") for text in texts]
 
 
 async def later(completions, **kwargs):
     await asyncio.sleep(0)
     return letters(completions)
-
-
-def drawing(completions, **kwargs):
-    draws = (random.random(), np.random.rand(), torch.rand(1).item())
-    return [score + sum(draws) * i for i, score in enumerate(letters(completions))]
 
 
 def forging(completions, gold, log_extra, log_metric, **kwargs):
@@ -67,28 +57,12 @@ class Curriculum:
         return [d + s / len(self.calls) for d, s in zip(draws, letters(completions), strict=True)]
 
 
-class Drawing(TrainerCallback):
-    """A callback of the script, which draws from the trainer's random states."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        torch.rand(1), random.random()
-
-
 def counted(row, text):
     return {"letters": len(set(text)) % 2 == 1, "gold": row["gold"] in text}
 
 
-def draws(row, text):
-    random.seed(7), np.random.seed(7), torch.manual_seed(7)
-    return {"drawn": random.random() + torch.rand(1).item() > 1.0}
-
-
 def fails_on_some(row, text):
     return {"right": bool(text) and text[0] == text[5]}
-
-
-def some(row, text):
-    return counted(row, text) if len(text) % 2 else {}
 
 
 SCRIPTS = {
@@ -96,11 +70,8 @@ SCRIPTS = {
     "two rewards with weights": {"rewards": [letters, vowels], "reward_weights": [1.0, 0.5]},
     "an async one between others": {"rewards": [letters, later, vowels]},
     "a class that remembers": {"rewards": Curriculum},
-    "a reward that draws": {"rewards": [drawing]},
     "a reward that forges": {"rewards": [forging, letters], "rows": CHAT},
-    "a metric that draws": {"metric": draws},
     "a metric that fails on some": {"metric": fails_on_some},
-    "a metric of some rows": {"metric": some},
     "LoRA": {"peft_config": LoraConfig(r=2, target_modules=["q_proj"])},
     "two iterations": {"num_iterations": 2},
     "accumulation": {"gradient_accumulation_steps": 2, "steps_per_generation": 4},
@@ -110,7 +81,6 @@ SCRIPTS = {
         "multi_objective_aggregation": "normalize_then_sum",
     },
     "evaluations of its own": {"eval_strategy": "steps", "eval_dataset": True},
-    "a callback of its own": {"callbacks": [Drawing()]},
     "checkpoints": {"save_strategy": "steps", "save_steps": 1, "log_completions": True},
 }  # fmt: skip
 
@@ -118,7 +88,7 @@ SCRIPTS = {
 def trained(model, folder, script: dict, is_watched: bool) -> trl.GRPOTrainer:
     script = {"rewards": [letters], "metric": counted, "rows": PLAIN, **script}
     rewards, metric, rows = (script.pop(name) for name in ("rewards", "metric", "rows"))
-    parts = {name: script.pop(name) for name in ("peft_config", "callbacks") if name in script}
+    parts = {"peft_config": script.pop("peft_config", None)}
     if script.pop("eval_dataset", False):
         parts["eval_dataset"] = Dataset.from_list(rows[:4])
     trainer = trl.GRPOTrainer(

@@ -96,7 +96,6 @@ SETTINGS = [
      "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not"),
     ({"save_steps": 0}, "save_steps is 0: set it to at least 1"),
     ({"save_steps": 3, "steps_per_generation": 2}, "save_steps=3", "set it to a multiple of 2."),
-    ({"per_device_train_batch_size": 16}, "fewer than the 8 prompts of one generation"),
     # The curve
     ({**CURVE, "num_validation_rows": 0}, "num_validation_rows is 0: there would be nothing to"),
     ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
@@ -198,6 +197,10 @@ FILES = [
      "the first line names answer twice: keep one of each"),
     (("a.jsonl", '{"messages": [{"role": ["user"], "content": "1 + 1 ="}]}\n' * 9, {}),
      "a.jsonl, line 1 (and 8 more): it cannot be read (TypeError: "),
+    (("a.json", '[{"messages": [{"role": "user", "content": "1 + 1 ="}, '
+      '{"role": "user", "content": "2 + 2 ="}]}]', {}), "hold 2 of a user and 0 of an assistant"),
+    (("a.tsv", "question\tanswer\n1\t2\t3\n", {}), "line 2 has more than the 2 values of the fi"),
+    (("a.csv", b"question,answer\nZo\xeb,3\n", {}), "is not UTF-8: save it as CSV UTF-8"),
     (("a.csv", "question;answer\nWhat does it cost?;1.100\n", {}), "a.csv, row 1: line 2",
      "three digits behind a point, which may mark thousands"),
     (("a.csv", "question;answer\nWhat does it cost?;12,50 €\n", {}), "row 1: line 2 has a number"),
@@ -226,7 +229,6 @@ FILES = [
 ]
 MINE = "def mine(completions, **kwargs):\n    "
 REWARDS = [
-    (MINE + "return [float('nan')] * len(completions)", "nan, which is not finite"),
     (MINE + "return [None] * len(completions)", "'mine' scores no row"),
     (MINE + "return [0.5] * len(completions)", "reward 'mine' gives 0.5 to "),
     ("def mine(completions, answer, **kwargs):\n"  # it takes a list of messages for a text

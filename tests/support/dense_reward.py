@@ -2,14 +2,13 @@
 
 import time
 
+from rewards.text import completion_text
+
 
 def letter_share(prompts, completions, completion_ids, log_extra, **kwargs):
     """The share of ASCII letters in a completion; logs its token ids next to it."""
     log_extra("token_ids", [list(ids) for ids in completion_ids])
-    texts = [
-        completion if isinstance(completion, str) else completion[0]["content"]
-        for completion in completions
-    ]
+    texts = map(completion_text, completions)
     return [sum(c.isascii() and c.isalpha() for c in text) / max(1, len(text)) for text in texts]
 
 

@@ -9,15 +9,7 @@ Not covered: the other loss types of TRL (sapo, luspo, vespo), `delta`, the entr
 off-policy mask, the correction for tokens sampled by vLLM, more than one process.
 """
 
-import statistics
-
 import torch
-
-
-def group_advantages(rewards: list[float], epsilon: float = 1e-4) -> list[float]:
-    """How far each reward of a group is from their mean, in sample standard deviations (n - 1)."""
-    mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
-    return [(reward - mean) / (std + epsilon) for reward in rewards]
 
 
 def k3(new: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:

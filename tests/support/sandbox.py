@@ -4,11 +4,17 @@ import atexit
 import contextlib
 import functools
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 SYSTEM_PYTHON = "/usr/bin/python3"
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 
 
 class Program(NamedTuple):
