@@ -129,6 +129,7 @@ EQUAL = [  # besides the label files
     (r"\{1,2\}", "2, 1"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), (r"\frac23", "2:3"),
     (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("6x", "f'(x) = 6x"),
     (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
+    ("Yes", r"\text{answer} = \text{Yes}"), ("B", "x = B"), ("J", "J. o9"), ("G", r"\text{(G) } 5"),
     (r"5\text{ pounds per square inch}", r"5\text{ pounds/square inch}"),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
     ("5 cm", r"5\text { cm}"), ("(-infinity,5)", r"(-\infty, 5)"),
@@ -150,6 +151,7 @@ EQUAL = [  # besides the label files
     (r"\frac{41}{333}", r"0.\dot{1}2\dot{3}"), (r"[1,2]\cup[3,4]", r"[1,2] \bigcup [3,4]"),
 ]  # fmt: skip
 DIFFERENT = [
+    ("Yes", "No = Yes"), ("even", "odd = even"), ("D", "A=B=C=D"),  # two answers
     ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),
     ("5", "5m"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"), ("71/6", "11\n5/6"),
     ("0", "0.0000001"), ("G", "g"), ("AB", "BA"), ("2516_8", "2516"), ("1:2", "2:4"),

@@ -12,7 +12,8 @@ from rewards.latex.value import constant, constant_ratio, has_value, letters, sa
 # A decimal needs this many places to count as a rounded value: 0.333333 is 1/3, 0.3333 is not.
 ROUNDED_PLACES = 6
 FLOAT_DIGITS = 14  # significant digits of a float without rounding error
-_CHOICES = [("letter", letter) for letter in "ABCDEF"]
+_CHOICES = [("letter", letter) for letter in "ABCDEFGHIJ"]
+_TWO_ANSWERS = re.compile(r"[A-J]|(?!answer)[a-z]{2,}", re.IGNORECASE)  # names that may be answers
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 _RATIO = re.compile(r"(\d+): (\d+)")
 
@@ -40,6 +41,10 @@ def compare(gold: Answer, answer: Answer) -> bool:
         if left is None or right is None:
             return gold.source == answer.source
         return bool(letters(left)) and constant_ratio(left, right) is not None
+    # `No = Yes` and `A = B` are two answers; `x = B` and `answer = Yes` are one.
+    is_of_words = gold.kind == "text" or gold.tree in _CHOICES
+    if answer.kind == "named" and is_of_words and _TWO_ANSWERS.fullmatch(answer.label):
+        return False
     if "named" in kinds:
         sides = (side.items[0] if side.kind == "named" else side for side in (gold, answer))
         return compare(*sides)
@@ -127,7 +132,8 @@ def _same_quantity(gold: Answer, answer: Answer) -> bool:
     if gold.unit != answer.unit and gold.unit and answer.unit:
         factor = conversion(answer.unit, gold.unit)
         return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree))
-    if gold.tree in _CHOICES and answer.tree == ("letter", gold.tree[1].lower()):
+    # A to F alone: g, h and i are names of their own.
+    if gold.tree in _CHOICES[:6] and answer.tree == ("letter", gold.tree[1].lower()):
         return True  # the letter of a choice, in lower case
     same = same_value(gold.tree, answer.tree)
     return same or _is_rounded(gold, answer) or _is_rounded(answer, gold)

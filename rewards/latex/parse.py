@@ -69,7 +69,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
-    (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
+    (r"\\text\{\s*([A-J](?:\s*,\s*[A-J])+)\s*\}", r"\1"),
     # Spellings of keyboards: √16, infinity, and U between two intervals.
     (r"([√∛])\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({]))",
      lambda root: rf"\sqrt{'' if root[1] == '√' else '[3]'}" + (root[2] and f"{{{root[2]}}}")),

@@ -48,13 +48,13 @@ _MATRIX = re.compile(
 )
 # A choice with its value: `(C) 14`, `C. 14`, and `\text{C} 14` written so.
 _CHOICE = re.compile(
-    r"(?s)(?:\(([A-F])\)(?!\s*[-(])|([A-F])(?:\.(?!\d)|:|\)(?=\s?\.\s))(?!\s*\.?\s*-))"
-    r"\s*(?:\.(?!\d))?\s*(?:[:,]\s*)?(?![A-F]\s*(?:[=:.]|$))([^\s.:,)+*/^_=<>|!].*|\.\d.*)"
+    r"(?s)(?:\(([A-J])\)(?!\s*[-(])|([A-J])(?:\.(?!\d)|:|\)(?=\s?\.\s))(?!\s*\.?\s*-))"
+    r"\s*(?:\.(?!\d))?\s*(?:[:,]\s*)?(?![A-J]\s*(?:[=:.]|$))([^\s.:,)+*/^_=<>|!].*|\.\d.*)"
 )
 # Behind a choice: words that take it back, or another choice.
 _NOT_ALONE = re.compile(
     r"(?s)(?:[\s,;/&\\{]|text(?![a-z]))*(?:or|and|not|nor|is|isn['’]t|wrong)\b"
-    r"|.*(?<![A-Za-z])(?:\([A-F]\)|(?<!\()[A-F][.:)]|(?:\b(?:or|and)\b|[,;/&])[^\w]*[A-F]\b)"
+    r"|.*(?<![A-Za-z])(?:\([A-J]\)|(?<!\()[A-J][.:)]|(?:\b(?:or|and)\b|[,;/&])[^\w]*[A-J]\b)"
 )
 _WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
 
