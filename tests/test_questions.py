@@ -59,6 +59,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
         (r"The answer is $\sqrt{2}$.", r"\sqrt{2}"),
         ("The solutions are x=1 and x=2", "x=1 and x=2"),
         ("The answer is Paris.", "Paris"),
+        ("3 * 6 = 18\n#### 18\nThe answer is: 18", "18"),  # of MetaMathQA
         # Answers of a few words
         ("5 feet 3 inches", "5 feet 3 inches"),
         ("New York City", "New York City"),
@@ -70,7 +71,12 @@ def test_the_gold_of_a_solution(answer, gold):
 
 @pytest.mark.parametrize(
     "answer",
-    ["He has 42 apples and 3 pears.", "Yes, 5 is a prime number.", "Probably 12 or 13."],
+    [
+        "He has 42 apples and 3 pears.",
+        "Yes, 5 is a prime number.",
+        "Probably 12 or 13.",
+        r"Here $\angle AMB = 90^\circ$. So $AB = AC$, which we wanted to prove.",
+    ],
 )
 def test_a_sentence_that_states_no_single_answer_is_no_gold(answer):
     with pytest.raises(ValueError, match="states no single answer: end it in #### and the answer"):
@@ -87,6 +93,8 @@ READ = [  # the name of a file, its text, settings
     ("spaces.csv", 'question, answer\n"{}", {}\n'.format(*PAIR), {}),
     ("chat.jsonl", json.dumps({"messages": [SYSTEM, *CHAT]}), {}),
     ("nested.jsonl", json.dumps({"data": {"question": PAIR[0], "answers": [{"text": 2}]}}), NESTED),
+    ("asked.jsonl", json.dumps({"question": [SYSTEM, CHAT[0]], "answer": "2"}), {}),
+    ("twice.jsonl", f"{json.dumps(ROW)}\n" * 3, {}),  # each row is kept once
     ("wrapped.json", json.dumps({"version": 1, "data": [ROW]}, indent=1), {}),
 ]
 

@@ -121,6 +121,15 @@ COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
     (lambda s: s.drop_finished and (s.use_vllm or s.generation_kwargs or not s.share_prompts),
      "drop_finished needs share_prompts: true, and goes neither with vLLM, which does it by "
      "itself, nor with generation_kwargs: leave it out."),
+    (lambda s: s.sync_ref_model and (s.use_peft or not s.beta),
+     "sync_ref_model moves a reference model: it needs use_peft: false and beta above 0."),
+    (lambda s: s.sync_ref_model and 0 < s.max_steps <= s.ref_model_sync_steps,
+     "ref_model_sync_steps is {ref_model_sync_steps}, max_steps {max_steps}: the reference model "
+     "would never move."),
+    (lambda s: s.multi_objective_aggregation == "normalize_then_sum" and s.scale_rewards in (
+        "none", "batch"),
+     "scale_rewards has no effect with multi_objective_aggregation: normalize_then_sum: leave out "
+     "one of them."),
     # TRL 1.16 sends the packed numbers: the first sync fails, on a GPU (TRL #4973).
     (lambda s: s.use_vllm and (s.load_in_4bit or s.load_in_8bit),
      "use_vllm takes no weights in 4 or 8 bits from TRL: leave out one of them."),

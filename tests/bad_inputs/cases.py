@@ -113,6 +113,11 @@ SETTINGS = [
     ({"save_strategy": "best", "metric_for_best_model": "validation/strict"},
      "save_strategy is best"),
     ({"use_vllm": True, "load_in_8bit": True}, "use_vllm takes no weights in 4 or 8 bits"),
+    ({"sync_ref_model": True}, "sync_ref_model moves a reference model"),
+    ({"sync_ref_model": True, "use_peft": False, "beta": 0.1, "max_steps": 9},
+     "ref_model_sync_steps is 512, max_steps 9"),
+    ({"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"},
+     "scale_rewards has no effect"),
     # Tools
     ({"tools": [f"{CALCULATOR}:valu_of"]}, "Did you mean 'value_of'?"),
     ({"environment_factory": f"{CALCULATOR}:Calculater"}, "Did you mean 'Calculator'?"),
@@ -176,7 +181,7 @@ TRAIN = [
 ]
 TEST = [
     (None, "data has 4 rows, and none of them is held out"),
-    ('{"question": "90 + 2 =", "answer": "#### 92"}\n' * 2,
+    ('{"question": "90 + 2 =", "answer": "#### 92"}\n{"question": "90 + 2 =", "answer": "92"}\n',
      "evaluation rows: 1 of 2 stand there twice (the first: '90 + 2 =')"),
     ('{"question": " 1+  1= ", "answer": "#### 2"}\n',  # a training question, written otherwise
      "1 of 1 evaluation rows are also training rows"),
@@ -220,6 +225,9 @@ FILES = [
       '"The sum of two odd numbers can never be an odd number again"}', {}),
      "cannot be compared with an answer"),
     (("a.csv", "question,answer\n1 + 1 =,—\n", {}), "row 1: the answer is '—', which stands for"),
+    (("a.csv", "question,answer\nShow it.,notfound\n", {}), "'notfound', which stands for none"),
+    (("a.jsonl", '{"messages": []}', {"question_column": "a", "answer_column": "b"}),
+     "a, b missing"),
     (("a.jsonl", ALL + '{"question": "1 + 1 =", "answer": "2<|im_end|>3"}\n', {}),
      "line 41: '2<|im_end|>3' is not right in its own reference completion"),
     (("a.jsonl", ALL, {"reference": "\\boxed{}"}), "reference is '\\\\boxed{}'"),

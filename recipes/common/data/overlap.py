@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.utils.run_files import WARM_START, read_json
+from rewards.boxed_math import is_equivalent
 from rewards.latex.number import number_of
 
 QUESTIONS = "question_digests"  # a key of warm_start.json
@@ -33,10 +34,12 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two answers are equal, or have the same value as numbers: 7 and 7.0."""
-    if isinstance(one, str) and isinstance(other, str) and number_of(one) is not None:
+    """Whether two answers are equal or have the same value: 7 and 7.0, `[0,1]` and `[0, 1]`."""
+    if not isinstance(one, str) or not isinstance(other, str):
+        return one == other
+    if number_of(one) is not None:
         return number_of(one) == number_of(other)
-    return one == other
+    return one == other or is_equivalent(one, other) is True
 
 
 def warm_start_questions(model: str | None) -> set[str]:

@@ -22,7 +22,10 @@ from rewards.text import boxed_answer, last_boxed, question_of
 
 Item = dict[str, str]  # keys `question` and `answer`: the gold, or a solution that ends in it
 Check = Callable[[str], str | None]  # gold -> why it cannot be used, or None
-NO_ANSWER = {"n/a", "", "todo", "tbd", "null", "nan"}  # written for a missing answer, or dashes
+NO_ANSWER = {  # written for a missing answer, or dashes
+    "n/a", "", "todo", "tbd", "null", "nan", "proof", "notfound", "not found", "unknown",
+    "no answer",
+}  # fmt: skip
 ONE_IN = 8  # without a test split, one question in so many is held out
 
 
@@ -66,7 +69,8 @@ def gold_of(answer: str) -> str:
     _, mark, tail = answer.rpartition("####")
     is_heading = "\n" in tail.strip() and last_boxed(tail) is not None
     if mark and not is_heading:
-        return tail.strip()
+        first = tail.strip().partition("\n")[0].strip()  # MetaMathQA: "#### 18\nThe answer is: 18"
+        return tail.strip() if number_of(first) is None else first
     boxed, last = boxed_answer(answer), last_boxed(answer)
     if boxed != last:  # several boxes that are one answer
         return boxed
@@ -77,6 +81,10 @@ def gold_of(answer: str) -> str:
     is_short = len(words) < 3 and not is_marked and HEDGES.isdisjoint(map(str.lower, words))
     if is_short or number_of(text) is not None:
         return text
+    problem = f"{text[:80]!r} states no single answer: end it in #### and the answer, or in a box"
+    # Several sentences of mathematics are a proof, whose numbers are no answer.
+    if "\\" in text and not is_marked and len(re.findall(r"[.!?](?:\s|$)", text)) > 1:
+        raise ValueError(problem)
     # A sentence: the words that state its answer, and the number that a reader takes from it.
     stated, value = stated_text(text), final_answer(text)
     if stated and re.search(r"[=\\^<>]", stated):  # an expression: a number would be part of it
@@ -90,9 +98,7 @@ def gold_of(answer: str) -> str:
     if stated and is_marked:  # a name: "The answer is Paris."
         return stated
     if re.search(r"\d", text):
-        raise ValueError(
-            f"{text[:80]!r} states no single answer: end it in #### and the answer, or in a box"
-        )
+        raise ValueError(problem)
     return text
 
 
@@ -193,12 +199,16 @@ def usable_items(
 
     items, problems = collect(values, partial(item_of, columns=columns, check=check))
     if len(problems) > max_bad_rows:
-        raise ValueError(shown(problems))
+        count = f"{len(problems)} rows of {source} cannot be used; max_bad_rows is {max_bad_rows}."
+        raise ValueError(f"{shown(problems)}\n{count}")
     if not items:
         raise ValueError(f"{source} holds no rows; it needs one question and one answer a row.")
     if problems:
         announce(f"Rows left out (max_bad_rows): {len(problems)}\n{shown(problems)}")
-    return items
+    unique = list({(item["question"], item["answer"]): item for item in items}.values())
+    if len(unique) < len(items):
+        announce(f"{len(items) - len(unique)} rows of {source} repeat another: each is kept once.")
+    return unique
 
 
 def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
@@ -215,8 +225,12 @@ def item_of(value: Any, columns: tuple[str, str], check: Check) -> Item:
             f"it must be a JSON object with {', '.join(columns)}, not {str(row)[:80]!r}"
         )
     question, answer = (value_at(row, column) for column in columns)  # `...` for one that is absent
-    if question is ... and answer is ... and isinstance(row.get("messages"), list):
+    is_named = columns != (QuestionArguments.question_column, QuestionArguments.answer_column)
+    if question is ... and answer is ... and not is_named and isinstance(row.get("messages"), list):
         question, answer = read_chat(row["messages"])
+    if isinstance(question, list) and all(isinstance(turn, dict) for turn in question):  # a chat
+        asked = [turn for turn in question if turn.get("role") == "user"]
+        question = question_of(asked) if len(asked) == 1 else question
     missing = [name for name, text in zip(columns, (question, answer), strict=True) if text is ...]
     if missing:
         options = {columns[0]: "--question_column", columns[1]: "--answer_column"}

@@ -117,7 +117,10 @@ def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dat
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
-        raise ValueError(f"num_validation_rows is {count}, and there are {len(rows)} training rows")
+        raise ValueError(
+            f"num_validation_rows is {count}, and there are {len(rows)} training rows: give fewer, "
+            "or eval_strategy: no."
+        )
     numbers = range(len(rows))
     taken = set(numbers[-count:] if seed is None else random.Random(seed).sample(numbers, count))
     return rows.select([i for i in numbers if i not in taken]), rows.select(sorted(taken))
