@@ -142,10 +142,16 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
 
     scored = pd.DataFrame({"tidy": tidy, "right": right})
     rewards = [reward(name="tidy"), reward(name="right")]
-    assert probe.compute_pushes(metric, rows, samples, scored, rewards) == {
+
+    def pushes(moving, scale):
+        return probe.compute_pushes(metric, rows, samples, moving, scored, rewards, scale)
+
+    assert pushes([True] * 8, "group") == {
         "format": {"tidy": 0.577, "right": 0.0},  # the format first
         "right": {"tidy": 0.0, "right": 0.289},  # no answer to the second row is right
     }
+    assert pushes([True] * 8, "none")["format"] == {"tidy": 0.333, "right": 0.0}  # its variance
+    assert pushes([False] * 8, "group")["format"] == {"tidy": 0.0, "right": 0.0}  # all are masked
 
 
 # The script

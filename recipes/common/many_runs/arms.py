@@ -142,7 +142,7 @@ def train(options: Namespace, folder: Path, words: list[str]) -> Path:
     if options.num_processes is not None:
         command += ["--num_processes", str(options.num_processes)]
     command += [str(config.with_name("train.py")), "--config", str(config), *words]
-    if not any(word.startswith("--run_name") for word in words):
+    if "run_name" not in options_given(words):
         command += ["--run_name", folder.name]
     return run_python(folder, command, group=Path(read_settings(config)["output_dir"]).name)
 
@@ -321,7 +321,7 @@ def verdict_of(runs: pd.DataFrame) -> str:
         The arm is the best `among` so many (Bonferroni).
         """
         mean, (low, high) = mean_and_interval(of_arm, column)
-        values = of_arm[column].tolist()
+        values = of_arm[column].round(9).tolist()  # as `mean_and_interval`: equal seeds are equal
         if len(values) == 1:
             p = of_arm["p" if column == "change" else "beyond_p"].iloc[0]
             return int(mean > 0.0) - int(mean < 0.0) if p < 0.05 / among else 0

@@ -160,7 +160,9 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
     settings than the entry, or lacks a metric.
     """
     summary = summary_of(run, ROOT / entry["config"])
-    asked, used = entry["settings"], summary["settings"]  # NOT_SETTINGS, such as paths, may differ
+    asked = entry["settings"]
+    of_run = {name: summary["config"].get(name) for name in asked}  # also what it leaves as it is
+    used = of_run | summary["settings"]  # NOT_SETTINGS, such as paths, may differ
     before, after = summary["before"] or {}, summary["after"] or {}
     wrong = [
         f"{name}: the entry has {asked.get(name)!r}, the run {used.get(name)!r}"

@@ -93,7 +93,9 @@ def probe(
     unused = [reward.name for reward, weight in zip(rewards, weights, strict=True) if weight == 0]
     of_used = figures[~figures["reward"].isin(unused)]
     is_enough, sentence = verdict(of_used, groups_a_step=batch * num_processes / group_size)
-    pushed = compute_pushes(recipe.module.metric, rows, samples, scored, rewards)
+    moving = [not (line["truncated"] and trainer.mask_truncated_completions) for line in samples]
+    scale = trainer.scale_rewards
+    pushed = compute_pushes(recipe.module.metric, rows, samples, moving, scored, rewards, scale)
     print(f"\n{config} before training: {len(rows)} prompts, {group_size} completions of each")
     print(f"{report(figures, pushed)}\n{sentence}", flush=True)
     record = {
@@ -313,13 +315,16 @@ def compute_pushes(
     metric: Metric,
     rows: list[dict],
     samples: list[dict],
+    moving: list[bool],
     scored: pd.DataFrame,
     rewards: list[Reward],
+    scale_rewards: str,
 ) -> dict[str, dict[str, float]]:
     """Compute how far training on one reward alone would raise (+) or lower (-) each metric.
 
     The result maps metric -> reward -> push: the covariance of GRPO's advantage by this reward and
-    the metric within a group, averaged over the groups.
+    the metric within a group, averaged over the groups. `moving` is False for a sample that the run
+    would mask; `scale_rewards` is TRL's.
     """
     group_size = len(samples) // len(rows)
     outcomes = []
@@ -330,7 +335,8 @@ def compute_pushes(
     pushed: dict[str, dict[str, float]] = {}
     for reward in rewards:
         amounts = scored[reward.name].replace({np.nan: None}).tolist()
-        advantages = advantages_of(amounts, group_size)
+        advantages = advantages_of(amounts, group_size, scale_rewards)
+        advantages = [one * moves for one, moves in zip(advantages, moving, strict=True)]
         for name, value in pushes(outcomes, advantages, group_size).items():
             pushed.setdefault(name, {})[reward.name] = round(value, 3)
     return pushed

@@ -121,11 +121,14 @@ def pool(rewards_C: list[list[float]]) -> list[float]:
     return [reward for steps in rewards_C for reward in steps]
 
 
-def advantages_of(totals_C: list[float | None], num_generations: int) -> list[float]:
+def advantages_of(
+    totals_C: list[float | None], num_generations: int, scale_rewards: str = "group"
+) -> list[float]:
     """GRPO's advantages of total rewards; 0.0 for a total of None or a group without spread.
 
     >>> [round(advantage, 4) for advantage in advantages_of([1.0, 0.0, 1.0, 0.0], 4)]
     [0.8659, -0.8659, 0.8659, -0.8659]
     """
     rewards_C = [[] if total is None else [total] for total in totals_C]
-    return [sum(one) for one in normalise(rewards_C, num_generations)]  # of one advantage or none
+    normalised_C = normalise(rewards_C, num_generations, scale_rewards)
+    return [sum(one) for one in normalised_C]  # of one advantage or none
