@@ -264,7 +264,8 @@ async def ask(reward: Reward, arguments: dict[str, Any], call: Callable | None =
     copies = {**arguments, "log_extra": answer.log_extra, "log_metric": answer.log_metric}
     for name, values in arguments.items():
         if isinstance(values, list) and name != "environments":  # these live on between the calls
-            copies[name] = [copy.deepcopy(value) for value in values]
+            are_ids = name == "completion_ids"  # millions of numbers
+            copies[name] = [list(one) if are_ids else copy.deepcopy(one) for one in values]
     if state := arguments.get("trainer_state"):
         copies["trainer_state"] = copy.copy(state)
         copies["trainer_state"].log_history = [dict(entry) for entry in state.log_history]

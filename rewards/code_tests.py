@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from rewards.code_blocks import extract_program, join_sources
 from rewards.rows import LogExtra, LogMetric, as_rows, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
+from rewards.sandbox.confinement import OUTPUT_BYTES
 from rewards.sandbox.jobs import WALL, Job
 from rewards.sandbox.names import names_of
 from rewards.text import after_thinking, completion_text
@@ -77,6 +78,8 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
     for case in cases:
         if not all(isinstance(case.get(name), str) for name in ("stdin", "stdout")):
             raise ValueError(f"a JSON test has the texts stdin and stdout, not {case!r:.100}")
+        if len(case["stdout"].encode()) >= OUTPUT_BYTES:
+            raise ValueError(f"a stdout of {OUTPUT_BYTES:,} bytes or more: no program may write it")
     return [(case["stdin"], case["stdout"]) for case in cases] or None
 
 
@@ -202,7 +205,7 @@ class CodeTests:
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         names = ()
         with contextlib.suppress(ValueError):  # bad tests: `job_of` or the sandbox refuses them
-            names = called_names(row, visible)
+            names = () if parse_cases(visible) else called_names(row, visible)
         code = extract_program(after_thinking(text), self.whole_text, names) or ""
         failed = (False,) * (len(visible) + len(hidden))
         try:

@@ -64,7 +64,9 @@ def test_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, mon
     for use_vllm, rank in itertools.product((False, True), range(3)):
         calls.append([])
         here = SimpleNamespace(
-            accelerator=SimpleNamespace(process_index=rank, num_processes=3),
+            accelerator=SimpleNamespace(
+                process_index=rank, num_processes=3, wait_for_everyone=lambda: None
+            ),
             complete=lambda *rows, **kw: calls[-1].append(seed()) or trainer.complete(*rows, **kw),
             use_vllm=use_vllm,
             **{name: getattr(trainer, name) for name in ("args", "model", "reward_funcs")},

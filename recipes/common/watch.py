@@ -13,6 +13,7 @@ import inspect
 import json
 import math
 import sys
+import time
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -197,15 +198,23 @@ class Watch(TrainerCallback):
         return {} if measured is None else self.figures(measured, advantages)
 
     def measure(self, rows: list[dict], completions: list) -> list[Measured] | None:
-        """Apply the metric to this rank's training completions; None if no step is due."""
+        """Apply the metric to this rank's training completions; None if no step is due.
+
+        A metric that runs programs may be slow, and other ranks wait: what is not measured within
+        the time of one call of a reward counts as failed.
+        """
         step = self.trainer.state.global_step
         if not self.metric_steps or step < self.next_step:
             return None
         self.next_step = (step // self.metric_steps + 1) * self.metric_steps
-        return [
-            measure_or_fail(self.metric, row, completion_text(completion))
-            for row, completion in zip(rows, completions, strict=True)
-        ]
+        end = time.monotonic() + getattr(self.trainer.args, "reward_timeout_s", 300.0)
+        measured: list[Measured] = []
+        for row, completion in zip(rows, completions, strict=True):
+            if time.monotonic() < end:
+                measured.append(measure_or_fail(self.metric, row, completion_text(completion)))
+            else:
+                measured.append(({}, "no time left"))
+        return measured
 
     def figures(self, measured: list[Measured], advantages: list[float]) -> dict[str, float]:
         """Compute the values to log, over all ranks, which must call this method together.

@@ -88,6 +88,7 @@ def evaluate(
                     result.setdefault("samples", []).append(outcome)
                     result.setdefault("sampled_completions", []).append(rollout.text)
             evaluated += results
+            trainer.accelerator.wait_for_everyone()  # else ranks part by more than ddp_timeout
     trainer.model.train(was_training)
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
     by_row = {result["row"]: result for result in gathered}

@@ -53,8 +53,9 @@ def names_of(metric: Metric, rows: Iterable[dict]) -> set[str]:
         try:
             names |= measure(metric, {**row, "truncated": False}, "").keys()
         except Exception as error:
+            of_task = f" of task {task!r}" if task else ""
             raise ValueError(
-                f"the metric fails on an empty completion of a row of task {task!r}: "
+                f"the metric fails on an empty completion of a row{of_task}: "
                 f"{hide_secrets(describe(error))}."
             ) from error
     return names

@@ -25,6 +25,7 @@ from recipes.common.utils.run_files import messages, read_json
 from recipes.common.utils.tables import in_words
 
 MAX_COMPLETIONS = 5_000
+MAX_BYTES = 30e6
 MAX_UNCHANGED = 200  # test questions
 Table = list[list[Any]]  # the lines of a table, its head first
 
@@ -145,19 +146,21 @@ def changed_first(before: list[dict], after: list[dict]) -> list[tuple[dict, dic
 def generations_of(folder: Path) -> tuple[list[tuple[int, Table]], int]:
     """Step and table of each generation that the page shows, and the number of all completions.
 
-    A table has a line for each completion. If there are more than `MAX_COMPLETIONS` (5 000), only
-    every n-th generation is shown, and the last.
+    A table has a line for each completion. If there are more than `MAX_COMPLETIONS` (5 000) or
+    `MAX_BYTES`, only every n-th generation is shown, and the last.
     """
-    tables: list[Any] = []
+    paths, logged, size, previous = [], 0, 0, None  # one table at a time is in memory
     for path in files.completion_files(folder):
-        table = files.read_completions(path)
+        table = files.read_completions(path).drop_columns(["step"])
         # A step that uses the generation of the step before logs the same completions again.
-        if not tables or not table.drop_columns(["step"]).equals(tables[-1].drop_columns(["step"])):
-            tables.append(table)
-    logged = sum(table.num_rows for table in tables)
-    n = max(1, math.ceil(logged / MAX_COMPLETIONS))
+        if previous is None or not table.equals(previous):
+            paths.append(path)
+            logged, size = logged + table.num_rows, size + table.nbytes
+        previous = table
+    n = max(1, math.ceil(logged / MAX_COMPLETIONS), math.ceil(size / MAX_BYTES))
     generations = []
-    for table in [*tables[:-1:n], *tables[-1:]]:
+    for path in [*paths[:-1:n], *paths[-1:]]:
+        table = files.read_completions(path)
         names = [name for name in table.column_names if name not in files.FIRST_COLUMNS]
         lines = [["prompt", "completion", *names]]
         for row in table.to_pylist():
