@@ -45,6 +45,7 @@ def test_deepspeed_on_the_cpu_by_the_launch_file_or_the_launchers_words_is_refus
     [
         ([], None, None),
         ([], "0", None),
+        ([], "0,1", None),
         (["--gpu_ids=1"], "1", None),
         ([], "1", "CUDA_VISIBLE_DEVICES is '1', and the launch file makes gpu_ids '0' of it"),
     ],

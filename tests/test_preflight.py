@@ -148,6 +148,28 @@ def test_how_a_template_opens_and_ends_the_models_turn_is_noted(
     assert [words in note for note in notes] == [True] * (words is not None)
 
 
+def test_a_first_row_without_a_reference_answer_is_passed_over(check, model):
+    rows = Dataset.from_list([PROSE, *TRAIN.to_list()])
+    tasks = {"gsm8k_correctness": ["sums"], "xml_format": ["sums"], "length": ["prose"]}
+    rewards = [*tasks]
+    result = check(
+        train=rows,
+        reference=lambda row: None if row["task"] == "prose" else reference(row),
+        model_name_or_path=str(model),
+        reward_funcs=rewards,
+        reward_tasks=tasks,
+    )
+    assert [text for text in result.args.problems if "model_name_or_path" in text] == []
+
+
+def test_a_question_that_asks_for_another_format_is_noted(check):
+    rows = TRAIN.to_list()
+    for row in rows:
+        row["prompt"][0]["content"] += " Give it after ####."
+    (note,) = [one for one in check(train=Dataset.from_list(rows)).args.notes if "'####'" in one]
+    assert "which its reference answer does not" in note
+
+
 def test_a_tag_that_decoding_leaves_out_is_refused(check, model, tmp_path_factory):
     def change(tokenizer):
         tokenizer.add_special_tokens({"additional_special_tokens": ["<answer>"]})

@@ -46,8 +46,8 @@ BUDGET = {
     "recipes/arithmetic": 200,
     "recipes/calculator": 200,
     "recipes/code": 620,
-    "recipes/common/checks": 1550,
-    "recipes/common/data": 850,
+    "recipes/common/checks": 1600,
+    "recipes/common/data": 900,
     "recipes/common/evaluation": 600,
     "recipes/common/limits.py": 300,
     "recipes/common/many_runs": 650,
@@ -59,7 +59,7 @@ BUDGET = {
     "recipes/common/training": 2400,
     "recipes/common/utils": 1000,
     "recipes/common/warm_start.py": 200,
-    "recipes/common/watch.py": 310,
+    "recipes/common/watch.py": 350,
     "recipes/gsm8k": 150,
     "recipes/math": 150,
     "recipes/math_code": 250,
@@ -68,7 +68,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14550,
+    "tests": 14600,
 }
 
 

@@ -251,7 +251,9 @@ def test_closing_ends_a_running_call_with_an_error_of_the_sandbox():
 
 @pytest.mark.parametrize(("ranks", "count"), [("1", 8), ("4", 2), ("16", 1), ("many", 8)])
 def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch, ranks, count):
-    monkeypatch.setattr("joblib.cpu_count", lambda: 8)  # by affinity and by a container's quota
+    monkeypatch.setattr(
+        "joblib.externals.loky.cpu_count", lambda: 8
+    )  # by affinity and by a container's quota
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert pool.worker_count() == count
 

@@ -48,9 +48,10 @@ def test_a_requeued_job_goes_on_although_its_command_says_fresh(slurm, tmp_path)
     assert " ".join(words).count("train.py --fresh --fresh false") == 1
 
 
-def test_the_timeout_of_the_yaml_wins(slurm, tmp_path):
+@pytest.mark.parametrize("words", [["--config", "long.yaml"], ["--config=long.yaml"]])
+def test_the_timeout_of_the_yaml_wins(words, slurm, tmp_path):
     (tmp_path / "long.yaml").write_text("seed: 1\nddp_timeout: 7200\n")
-    assert slurm("zero2.yaml", "train.py", "--config", "long.yaml").wait(timeout=20) == 0
+    assert slurm("zero2.yaml", "train.py", *words).wait(timeout=20) == 0
     assert "--ddp_timeout" not in (tmp_path / "node-0").read_text()
 
 

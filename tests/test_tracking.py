@@ -59,7 +59,7 @@ def test_a_tracker_that_fails_while_training_costs_one_warning(monkeypatch, caps
         raise ConnectionResetError("the service is gone")
 
     broken = WandbCallback()
-    broken.on_log = broken.on_save = fail
+    broken.on_log = broken.on_save = broken.on_train_end = fail
     own = TrainerCallback()  # the user's: its errors are no tracker's
     own.on_log = fail
     args = SimpleNamespace(report_to=["wandb"])
@@ -71,6 +71,7 @@ def test_a_tracker_that_fails_while_training_costs_one_warning(monkeypatch, caps
     for _ in range(2):
         broken.on_log(args, None, None, logs={})
         broken.on_save(args, None, None)
+        broken.on_train_end(args, None, None)
         with tracking.outlive_table():
             grpo_trainer.wandb.log({"completions": None})
     warning = "warning: a tracker fails, and training goes on: "

@@ -44,10 +44,10 @@ _shared_lock = threading.Lock()
 
 def worker_count() -> int:
     """How many programs this rank runs at a time: its share of the cores, at least 1."""
-    import joblib  # knows a container's quota, too
+    from joblib.externals.loky import cpu_count  # knows a container's quota, too
 
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, joblib.cpu_count() // max(1, int(ranks) if ranks.isdigit() else 1))
+    return max(1, cpu_count() // max(1, int(ranks) if ranks.isdigit() else 1))
 
 
 def _cores() -> list[int]:

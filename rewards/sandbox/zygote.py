@@ -155,7 +155,7 @@ class Zygote:
             code = 0
         except OSError as error:
             if code == confinement.UNCONFINED_EXIT:  # no program was read
-                os.write(len(descriptors), str(error).encode())
+                os.write(len(descriptors), f"{error}; ".encode())
         finally:
             _exit(code)
 
@@ -208,8 +208,8 @@ class Zygote:
         is_confined = confirmations == b"C" * len(self.exits)
         report = {"exits": self.exits, "late": self.is_late, "confined": is_confined}
         report |= {"used_s": self.used_s, "waited_s": self.waited_s}
-        report |= {"wall_s": now - self.started_at, "why": confirmations.decode(errors="replace")}
-        self._send(report)
+        why = confirmations.lstrip(b"C").decode(errors="replace")
+        self._send({**report, "wall_s": now - self.started_at, "why": why})
 
     def _reap(self, role: str, options: int) -> None:
         """Note how a child has ended, and its times; with WNOHANG not if it still runs."""

@@ -53,7 +53,7 @@ def check_launch() -> None:
         return
     if parent and "--gpu_ids" not in options and launch.get("gpu_ids", "all") != "all":
         asked = parent.environ().get("CUDA_VISIBLE_DEVICES")
-        if asked is not None and asked != str(launch["gpu_ids"]):
+        if asked is not None and not {*str(launch["gpu_ids"]).split(",")} <= {*asked.split(",")}:
             raise ValueError(
                 f"CUDA_VISIBLE_DEVICES is {asked!r}, and the launch file makes gpu_ids "
                 f"{launch['gpu_ids']!r} of it: give --gpu_ids before the recipe."
@@ -78,7 +78,8 @@ def notes_on_gpus(asked_for_cpu: bool) -> list[str]:
     if asked_for_cpu:
         return []
     if not torch.accelerator.is_available():
-        if not shutil.which("nvidia-smi"):
+        are_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+        if are_hidden or not shutil.which("nvidia-smi"):
             return []
         return [
             f"an NVIDIA driver is installed, and torch {torch.__version__} sees no GPU: the run is "

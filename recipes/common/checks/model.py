@@ -4,7 +4,6 @@ transformers and PEFT build the model on the meta device and report what is wron
 what they accept: missing weights, unknown names for LoRA, a lost question, a short context.
 """
 
-import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, Pre
 from transformers.integrations import deepspeed
 from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
-from trl.data_utils import prepare_multimodal_messages
 
 from recipes.common.checks.memory import memory_note
 from recipes.common.settings import Arguments
@@ -65,7 +63,7 @@ def check_model(
     longest = check_prompts(tokenizer, config, training, rows)
     if rows and not args.problems:  # else the reference answers may be what is wrong
         args.notes += cut_note(tokenizer, training, rows, reference_completion)
-        args.notes += turn_notes(tokenizer, folder, training, rows, reference_completion)
+        args.notes += turn_notes(tokenizer, folder, config, training, rows, reference_completion)
     is_quantized = getattr(config, "quantization_config", None) is not None  # other weight names
     if not is_quantized and not args.is_refused("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         built = build_without_weights(folder, config, training["model_init_kwargs"], model)
@@ -138,7 +136,7 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
         if isinstance(text, list):
             question = text[-1]["content"]
             try:
-                text = prepare_multimodal_messages(text) if known is not tokenizer else text
+                text = as_parts(text) if known is not tokenizer else text
                 text = tokenizer.apply_chat_template(text, tokenize=False, **kwargs)
             except TemplateError as error:
                 raise ValueError(
@@ -175,6 +173,16 @@ def check_prompts(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
     return longest
 
 
+def as_parts(messages: list[dict]) -> list[dict]:
+    """Messages with texts as lists of one part, as processors of models with images want them."""
+    return [
+        {**message, "content": [{"type": "text", "text": message["content"]}]}
+        if isinstance(message["content"], str)
+        else message
+        for message in messages
+    ]
+
+
 def cut_note(
     tokenizer: Any,
     training: dict[str, Any],
@@ -201,6 +209,7 @@ def cut_note(
 def turn_notes(
     tokenizer: Any,
     folder: Path,
+    config: Any,
     training: dict[str, Any],
     rows: list[dict],
     reference_completion: Callable[[dict], Any],
@@ -210,7 +219,9 @@ def turn_notes(
     Raises ValueError if the tokenizer drops parts of the first reference answer in decoding.
     """
     known = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
-    prompt, answer = rows[0]["prompt"], completion_text(reference_completion(rows[0]) or "").strip()
+    with_answer = ((row["prompt"], reference_completion(row)) for row in rows)
+    prompt, answer = next((pair for pair in with_answer if pair[1]), (rows[0]["prompt"], ""))
+    answer = completion_text(answer).strip()
     tokens = known(answer, add_special_tokens=False)["input_ids"]
     special = {token for token, text in known.added_tokens_decoder.items() if text.special}
     if dropped := [known.decode([token]) for token in tokens if token in special]:
@@ -222,7 +233,7 @@ def turn_notes(
         return []
     kwargs, notes = {"tokenize": False, **(training["chat_template_kwargs"] or {})}, []
     if tokenizer is not known:
-        prompt = prepare_multimodal_messages(prompt)
+        prompt = as_parts(prompt)
     opened = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, **kwargs)
     if opened.rstrip().endswith("<think>"):
         notes.append(
@@ -230,15 +241,17 @@ def turn_notes(
             "counts. chat_template_kwargs (enable_thinking: false) may leave it out; "
             "think_answer_format needs prefilled: true"
         )
-    turn = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
-    if tokenizer is known:
-        turn["content"] = answer
-    *_, end = tokenizer.apply_chat_template([*prompt, turn], **kwargs).rpartition(answer)
-    ends = {known.eos_token_id}
-    with contextlib.suppress(OSError):  # the model has no such file
+    if not answer:
+        return notes
+    turn = [{"role": "assistant", "content": answer}]
+    turn = turn if tokenizer is known else as_parts(turn)
+    *_, end = tokenizer.apply_chat_template([*prompt, *turn], **kwargs).rpartition(answer)
+    try:
         of_model = GenerationConfig.from_pretrained(folder).eos_token_id
-        ends |= {*of_model} if isinstance(of_model, list) else {of_model}
-    if answer and end.strip() and not ends.intersection(known(end)["input_ids"]):
+    except OSError:  # without that file transformers takes the model's
+        of_model = config.eos_token_id
+    ends = {known.eos_token_id, *(of_model if isinstance(of_model, list) else [of_model])}
+    if end.strip() and not ends.intersection(known(end)["input_ids"]):
         notes.append(
             f"its chat template ends a turn by {end.strip()!r:.40}, which ends no completion: the "
             "model may write on to max_completion_length. Add the token to eos_token_id in its "

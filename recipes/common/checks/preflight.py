@@ -43,9 +43,10 @@ from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards.boundary import starting
 from rewards.contract import UNDECLARED, Reward
-from rewards.text import question_of
+from rewards.text import completion_text, question_of
 
 SHOWN_ROWS = 5
+FORMAT_MARKS = ("####", "\\boxed", "<answer>", "Answer:")
 
 
 @dataclass
@@ -108,6 +109,9 @@ def preflight(
         )
     with collect_errors(problems, f"model_name_or_path {args.model['model_name_or_path']!r}"):
         check_model(args, result.rows + validation, reference_completion)
+    with collect_errors(problems):
+        if not problems:
+            args.notes += format_notes(result.rows[:1], reference_completion)
     add_notes(result, held_out, validation)
     if result.training:  # all ranks start or none, and none downloads what another still looks for
         problems[:] = dict.fromkeys(gather_object(problems))
@@ -136,7 +140,8 @@ def build(args: Arguments) -> tuple[ModelConfig | None, GRPOConfig | None]:
         )
     if world_size() > 1:  # also with problems, which the others may not have: see `preflight`
         announce(f"Waiting for the other processes: WORLD_SIZE is {world_size()} ...")
-        if "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
+        waits = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" in os.environ
+        if "TORCHELASTIC_RUN_ID" in os.environ and not (waits or training["use_cpu"]):
             args.notes.append(
                 "Ctrl-C: 30 seconds later the launcher kills what has not saved. Before the "
                 "launch, export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"
@@ -245,6 +250,18 @@ def prepare_rewards(result: Preflight) -> None:
             with collect_errors(args.problems, title), starting(f"{title} to prepare"):
                 if note := reward.prepare(completions, training.reward_timeout_s):
                     args.notes.append(f"{reward.name}: {note}")
+
+
+def format_notes(rows: list[dict], reference_completion: Callable[[dict], Any]) -> list[str]:
+    """Notes on a format that a question asks for and its reference answer does not have."""
+    return [
+        f"the first question holds {mark!r}, which its reference answer does not: if it asks for "
+        "that format, no reward pays it. Name a column without instructions, or change the prompt"
+        for row in rows
+        if (answer := reference_completion(row))
+        for mark in FORMAT_MARKS
+        if mark in question_of(row["prompt"]) and mark not in completion_text(answer)
+    ]
 
 
 def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -> None:

@@ -52,8 +52,8 @@ def outlive_trackers(trainer: Trainer) -> None:
     trackers = tuple(get_reporting_integration_callbacks(trainer.args.report_to))
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, trackers):
-            callback.on_log = _outlived(callback.on_log)
-            callback.on_save = _outlived(callback.on_save)
+            for event in ("on_log", "on_save", "on_train_end"):
+                setattr(callback, event, _outlived(getattr(callback, event)))
     # W&B prints a traceback as it is, then calls our `sys.excepthook`, which hides secrets.
     exit_hooks.traceback = SimpleNamespace(print_exception=lambda *error: None)
 
