@@ -100,6 +100,10 @@ def test_cases_are_pairs_of_input_and_output():
         ([TESTS[0], None], "unparsed: the tests of a row are a list of texts, not ['assert f("),
         (['{"stdin": "2"}'], "unparsed: a JSON test has the texts stdin and stdout, not {'std"),
         (['{"stdin": 2, "stdout": "4"}'], "unparsed: a JSON test has the texts stdin and stdout"),
+        (
+            [json.dumps({"stdin": "", "stdout": "x" * 2**20})],
+            "unparsed: a stdout of 1,048,576 bytes",
+        ),
         (TESTS[0], "unparsed: the tests of a row are a list of texts, not 'assert f("),
         (["assert f(2) =="], "error: the tests are not Python: "),
     ],

@@ -207,6 +207,18 @@ def test_a_push_is_the_change_of_the_metric_under_a_small_step_along_the_advanta
     assert push([group]) == pytest.approx(change, rel=2e-3)
 
 
+def test_a_metric_slower_than_a_reward_may_be_leaves_out_the_rest(monkeypatch, tmp_path):
+    seconds = iter([0.0, 1.0, 301.0])
+    monkeypatch.setattr(
+        "recipes.common.watch.time", SimpleNamespace(monotonic=lambda: next(seconds))
+    )
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    watched = Watch.__new__(Watch)
+    watched.trainer = SimpleNamespace(args=args, state=TrainerState())
+    watched.metric, watched.metric_steps, watched.next_step = lambda row, text: {"a": True}, 1, 0
+    assert watched.measure([{}, {}], ["x", "y"]) == [({"a": True}, None), ({}, "no time left")]
+
+
 def test_the_running_interval_is_wider_the_more_often_one_looks():
     history = [0.1, 0.3] * 10
     few, many = running_interval(history, 1), running_interval(history, 100)
