@@ -289,8 +289,9 @@ def read_scores(reward: Reward, returned: Any, completions: list) -> list:
         is_number = isinstance(score, numbers.Real)
         if score is not None and not (is_number and abs(score) <= LARGEST):
             fault = "not finite in float32" if is_number else type(score).__name__
+            hint = '; steps need kind = "step"' if isinstance(score, list) else ""
             raise ValueError(
-                f"it returned {score!r:.80}, which is {fault}; allowed: numbers and None"
+                f"it returned {score!r:.80}, which is {fault}; allowed: numbers and None{hint}"
             )
     return [None if score is None else float(score) for score in scores]
 

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from recipes.common import settings
+
 READ = [  # the YAML, the command line, and the setting that is read of them
     ("learning_rate: 5e-6", [], "learning_rate", 5e-6),  # text to PyYAML
     ("lr_scheduler_kwargs: {min_lr: 1e-6}", [], "lr_scheduler_kwargs", {"min_lr": 1e-6}),
@@ -45,6 +47,12 @@ SWAPPED = [  # a setting of the YAML's rewards, the rewards of the command line,
     ({"reward_gates": GATED}, ["xml_format", *MINE], None),  # its gate is gone
     ({"reward_gates": {"xml_format": BOTH[1:]}}, [*BOTH, *MINE], {"xml_format": BOTH[1:]}),
     ({"reward_kwargs": {"brevity": {"limit": 5}}}, MINE, {"brevity": {"limit": 5}}),
+    # A gate of a name that a reward gives itself stays: whether it is one is checked later.
+    (
+        {"reward_gates": {"xml_format": "own_name"}},
+        ["xml_format", *MINE],
+        {"xml_format": "own_name"},
+    ),
 ]
 
 
@@ -58,6 +66,14 @@ def test_what_belongs_to_replaced_rewards_falls_away_with_a_note(parse, setting,
     assert [note.partition(", as --reward_funcs")[0] for note in args.notes] == noted
     own = parse({"reward_funcs": BOTH, **setting}, "--reward_funcs", *BOTH)
     assert own.notes == [], "the same rewards"
+
+
+def test_own_settings_without_the_decorator_are_named():
+    class Undecorated(settings.RecipeArguments):
+        num_numbers: int = 4
+
+    (problem,) = settings.parse_arguments(Undecorated, []).problems[:1]
+    assert problem == "Undecorated has settings of its own: put @dataclass above it."
 
 
 def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch):

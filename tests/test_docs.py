@@ -115,10 +115,12 @@ def test_the_language_model_as_the_scorer_grades_repeats_and_leaves_out(monkeypa
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     scope = {}
     exec(code.replace("http://localhost:8000/v1", url), scope)
-    completions = [[{"role": "assistant", "content": text}] for text in ("good", "bad")]
-    prompts = [[{"role": "user", "content": "Why?"}]] * 2
+    good, bad = ([[{"role": "assistant", "content": text}]] for text in ("good", "bad"))
+    prompts = [[{"role": "user", "content": "Why?"}]]
     try:
-        assert asyncio.run(scope["judge"](prompts, completions)) == [0.7, None]
+        assert asyncio.run(scope["judge"](prompts, good)) == [0.7]
+        with pytest.raises(ValueError, match="the judge's reply is no number"):
+            asyncio.run(scope["judge"](prompts, bad))
     finally:
         server.shutdown()
     assert Judge.calls == 3, "the call that failed is repeated"

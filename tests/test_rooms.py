@@ -68,7 +68,7 @@ BUDGET = {
     "rewards/latex": 1400,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14600,
+    "tests": 14650,
 }
 
 

@@ -1,11 +1,13 @@
 """Which rows a run sees: its own or those of a file, and none that the curve or a file shares."""
 
+import itertools
+
 import pytest
 from datasets import Dataset
 from test_preflight import SETTINGS, make_rows
 
 from recipes.common.data.overlap import QUESTIONS, normal_question, question_digest
-from recipes.common.data.split import load_split, use_only_rows
+from recipes.common.data.split import load_split, split_distinct, use_only_rows
 from recipes.common.utils.run_files import WARM_START, write_json, write_rows
 
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
@@ -32,6 +34,12 @@ def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(pars
     assert sorted(train + validation) == sorted(questions(make_rows(*range(20))))
     assert len(validation) == 5 and validation != questions(make_rows(*range(15, 20)))
     assert split(parse)[1] == validation != split(parse, seed=1)[1]
+
+
+def test_a_task_with_too_few_questions_does_not_run_for_ever():
+    items = ({"question": str(number % 20)} for number in itertools.count())
+    with pytest.raises(ValueError, match="only 17 training and 3 test questions differ"):
+        split_distinct(items, train=50, held_out=4)
 
 
 def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_come_from(

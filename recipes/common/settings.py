@@ -11,6 +11,7 @@ are given, a later one wins. A preset named in the run's YAML (`preset:`) is wea
 import argparse
 import contextlib
 import difflib
+import inspect
 import json
 import os
 import re
@@ -115,6 +116,8 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         hints |= {field.name: types[field.name] for field in fields(kind) if field.init}
     problems: list[str] = []
     options = read_words(argv, hints, problems)
+    if inspect.get_annotations(recipe_type) and "__dataclass_fields__" not in vars(recipe_type):
+        problems.append(f"{recipe_type.__name__} has settings of its own: put @dataclass above it.")
     config_path = options.pop("config", None)
     config, is_read = {}, False
     with collect_errors(problems):
@@ -356,10 +359,14 @@ def drop_settings_of_replaced_rewards(
     old = [old] if isinstance(old, str) else old
     if not isinstance(old, list) or old == new:
         return []
-    short = list(map(short_name, new))
-    # A setting may name a reward in any of these ways; what `get_x` returns is mostly called x.
-    names = {*new, *short, *(name.removeprefix("get_") for name in short)}
-    notes = []
+
+    def names_of(rewards: list[str]) -> set[str]:
+        """How settings may name rewards; what `get_x` returns is mostly called x."""
+        short = list(map(short_name, map(str, rewards)))
+        return {*map(str, rewards), *short, *(name.removeprefix("get_") for name in short)}
+
+    names, notes = names_of(new), []
+    gone = names_of(old) - names
     for setting in ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates"):
         value = values.get(setting)
         if setting in options or not isinstance(value, list | dict):
@@ -367,11 +374,15 @@ def drop_settings_of_replaced_rewards(
         if setting == "reward_weights":
             of_old = dict(zip(map(str, old), value, strict=False))
             left = [of_old.get(reward, 1.0) for reward in new]
+        elif setting == "reward_gates":  # a gate goes with any of its openers
+            openers = {gated: by if isinstance(by, list) else [by] for gated, by in value.items()}
+            left = {
+                gated: value[gated]
+                for gated, by in openers.items()
+                if gone.isdisjoint([gated, *map(str, by)])
+            }
         else:
             left = {reward: value[reward] for reward in value if reward in names}
-        if setting == "reward_gates":  # a gate goes with any of its openers
-            lists = {gated: by if isinstance(by, list) else [by] for gated, by in left.items()}
-            left = {name: left[name] for name in left if names.issuperset(map(str, lists[name]))}
         if left != value:
             values[setting] = left or None
             notes.append(

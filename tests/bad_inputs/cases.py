@@ -267,6 +267,7 @@ TOOLS = [
     ("class Game:\n    def reset(self, answer): pass\n",
      "reset(**row) fails on the first row: TypeError", "It gets all columns: prompt, "),
     (RESET + "raise KeyError('level')\n", "KeyError: 'level' (mine.py, line 3)"),
+    (RESET + "return {}\n", "TypeError: it returns dict; allowed: text, messages, None"),
     (RESET + "raise SystemExit\n", "reset(**row) fails on the first row: SystemExit"),
 ]
 NO_SYSTEM = (

@@ -6,12 +6,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
 from recipes.common.utils.problems import collect_errors
 from rewards import Reward, load_rewards
+from rewards.boundary import describe
 from rewards.loading import import_file
 
 
@@ -78,6 +79,12 @@ def load_parts(
                     f"the rows cannot be loaded ({type(error).__name__}: {error}): correct "
                     "dataset_path or dataset_name; a data set of the Hub needs the network."
                 ) from error
+            for part in split:
+                if not isinstance(part, Dataset | IterableDataset | None):
+                    raise ValueError(
+                        f"load_rows returns {type(part).__name__}; allowed: two datasets.Dataset "
+                        "(Dataset.from_list makes one of a list)."
+                    )
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
     named = ("reward_funcs", "reward_kwargs", "reward_tasks")
     with collect_errors(problems):
@@ -99,6 +106,8 @@ def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -
                 f"row {number} lacks the column {column}, of which the recipe makes the reference "
                 f"completion (its columns: {sorted(row)})."
             ]
+        except Exception as error:
+            return [f"reference_completion fails on row {number}: {describe(error)}."]
     return []
 
 

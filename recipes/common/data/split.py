@@ -15,6 +15,7 @@ from recipes.common.settings import Arguments
 from rewards.rows import read_jsonl, with_keys
 
 Rows = Dataset | IterableDataset
+MOST_REPEATS = 100_000  # items in a row of which no one is a new question
 STREAMED_ROWS = 1000  # so many rows of a stream are checked
 
 
@@ -28,15 +29,24 @@ def split_distinct(
 ) -> tuple[list[dict], list[dict]]:
     """Take the first `train` training items and `held_out` held-out items, without repeats.
 
-    `is_held_out` of the `question` decides the side; a repeated `question` is skipped.
+    `is_held_out` of the `question` decides the side; a repeated `question` is skipped. ValueError
+    if `MOST_REPEATS` items in a row are skipped: the task has too few questions.
     """
+    skipped = 0
     training: dict[str, dict] = {}  # question -> item
     testing: dict[str, dict] = {}
     for item in items:
         is_test = is_held_out(item["question"], one_in=8)
         side, wanted = (testing, held_out) if is_test else (training, train)
-        if len(side) < wanted:
-            side.setdefault(item["question"], item)
+        is_new = len(side) < wanted and item["question"] not in side
+        if is_new:
+            side[item["question"]] = item
+        skipped = 0 if is_new else skipped + 1
+        if skipped > MOST_REPEATS:
+            raise ValueError(
+                f"only {len(training)} training and {len(testing)} test questions differ among the "
+                f"items, and {train} and {held_out} are wanted: ask for fewer."
+            )
         if len(training) == train and len(testing) == held_out:
             break
     return list(training.values()), list(testing.values())

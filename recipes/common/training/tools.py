@@ -105,7 +105,9 @@ def check_tools(training: dict[str, Any], rows: list[dict]) -> list[str]:
     if environment is not None and rows:
         try:
             with starting(f"reset of {spec!r}"):
-                environment.reset(**copy.deepcopy(rows[0]))
+                text = environment.reset(**copy.deepcopy(rows[0]))
+            if not isinstance(text, str | list | None):
+                raise TypeError(f"it returns {type(text).__name__}; allowed: text, messages, None")
         except Exception as error:
             problems.append(
                 f"environment {spec!r}: reset(**row) fails on the first row: {describe(error)}. "
