@@ -39,17 +39,31 @@ _NO_VALUE = (
 )
 _NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
 _PROSE = re.compile(r"(?i)(?<![A-Z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Z])")
+# A question after values that have no order, unless it asks for one.
+_ANY_ORDER = re.compile(
+    r"(?is)(?!.*(?:\border\b|respectively|scending|creasing|(?:st|west) to\b))"
+    r".*separated by (?:a )?comma"
+)
 
 
-def is_equivalent(gold: str, answer: str) -> bool | None:
+def is_equivalent(gold: str, answer: str, question: str = "") -> bool | None:
     r"""Whether `answer` equals `gold`; None where the gold can be compared with no answer.
+
+    The question may name a value (`m + n = 7` is 7) or ask for several "separated by commas".
 
     Example: `is_equivalent(r"\frac{1}{2}", "0.5") is True`; `is_equivalent("", "5") is None`
     """
     wanted = _read_gold(gold)
     if wanted.source and gold.strip() == answer.strip():
         return True
-    if len(answer) <= MAX_ANSWER_CHARS and compare(wanted, _read(answer, wanted)):
+    name, _, value = answer.partition("=")
+    is_asked = value and _stands_in(question, name, r"|=(?!$|[_?]|\\_|\\under)")  # or given
+    is_named = is_asked and _read(answer, wanted).kind == "equation"  # 3 + 4 = 8 is false
+    texts, golds = [answer, value] if is_named else [answer], [wanted]
+    if wanted.kind == "list" and not wanted.label and _ANY_ORDER.match(question):
+        golds.append(wanted._replace(label="any"))
+    is_short = len(answer) <= MAX_ANSWER_CHARS
+    if is_short and any(compare(one, _read(text, one)) for one in golds for text in texts):
         return True
     return False if problem_of(wanted) is None else None
 
@@ -146,7 +160,7 @@ class BoxedMath:
 
     def _score(self, box: str | None, prompt: str | list[dict], gold: str) -> float | None:
         """Score the answer that was read from a box; None where no answer can equal the gold."""
-        is_right = is_equivalent(gold, box or "")
+        is_right = is_equivalent(gold, box or "", question_of(prompt))
         if is_right and self.refuses:
             is_right = not is_unworked(prompt, box, gold)
         if is_right is None:
@@ -175,9 +189,14 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     is_choice = wanted.kind == "choice" or (wanted.tree or ("",))[0] == "letter"
     if is_choice or (are_whole and gold_numbers == numbers):
         return False
-    # Copied: the result stands in the question as a whole, not as a part of a word or a number.
-    whole = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(result))}(?!\w|\.\d)"
-    return re.search(whole, _squeezed(question_of(prompt))) is not None
+    return _stands_in(question_of(prompt), result)
+
+
+def _stands_in(question: str, expression: str, behind: str = "") -> bool:
+    """Whether the question has an expression as a whole, not as a part of a word or a number."""
+    bare = re.escape(_squeezed(expression))
+    whole = rf"(?:(?<![\w.])|(?!\w)){bare}(?!\w|\.\d{behind})"
+    return bare != "" and re.search(whole, _squeezed(question)) is not None
 
 
 def _values(answer: Answer) -> list[Tree]:

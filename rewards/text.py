@@ -157,8 +157,8 @@ def last_boxed(text: str) -> str | None:
 
 
 # Text between boxes that make one answer, such as "or $x =".
-_OR = r"or(?:[\s$}\\(]*[a-z](?:_\{?\d\}?)?\s*=)?"
-_BETWEEN = re.compile(rf"(?:[\s$,;&}}]|\\(?:[(),;]|q?quad|text\{{)|and|{_OR})*")
+_NAMED = r"(?<![\w\\^{+*/-])([a-z](?:_\{?\d\}?)?)\s*=\s*"
+_BETWEEN = re.compile(rf"(?:[\s$,;&}}，、；或和]|\\(?:[(),;]|q?quad|text\{{)|and|or)*(?:{_NAMED})?")
 _MAX_BETWEEN = 60  # characters
 
 
@@ -176,15 +176,20 @@ def boxed_answer(text: str) -> str | None:
     while boxes:
         between = text[boxes[-1].end : joined[-1].start]
         is_one = len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between)
-        if not is_one or not re.search("[,;&]|and|or", between):
+        if not is_one or not re.search("[,;&，、；或和]|and|or", between):
             break
         joined.append(boxes.pop())
-    contents = []
+    contents, names = [], []
     for box in reversed(joined):
         inside = text[box.inside : box.inside_end]
         # A box in a box. Only from the first backslash of a run: else it would be quadratic.
         contents.append(re.sub(r"(?<!\\)\\+(?:boxed|fbox)\s*\{", "{", inside).strip())
-    return " or ".join(dict.fromkeys(filter(None, contents)))
+        names += re.findall(rf"{_NAMED}\Z", text[max(box.start - 12, 0) : box.start])
+    is_named = len(names) == len(joined) and len(set(names)) > 1  # `$x=\boxed{1}$, $y=\boxed{2}$`
+    if is_named:
+        contents = list(map("{} = {}".format, names, contents))
+    is_list = is_named and "or" not in text[joined[-1].end : box.start]
+    return (", " if is_list else " or ").join(dict.fromkeys(filter(None, contents)))
 
 
 def gold_answer(gold: str) -> str:

@@ -18,6 +18,10 @@ AMOUNTS = [  # completion, gold, amount, of what the label files below do not ha
     (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
     (r"$x=\boxed{3}$ or $x_2 = \boxed{5}$", "5, 3", 1.0), (r"\boxed{3} or $x=\boxed{5}$", "5", 0.0),
     (r"\boxed{3!\frac12!!}", "18", 0.0), (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
+    # Boxes with names are in the order of the names; in Chinese.
+    (r"$a=\boxed{3}$, $b=\boxed{5}$", "3, 5", 1.0), (r"$a=\boxed{5}$, $b=\boxed{3}$", "3, 5", 0.0),
+    (r"$x=\boxed{3}$ and $y=\boxed{5}$", "(3,5)", 1.0), (r"\boxed{3}或\boxed{5}", "5, 3", 1.0),
+    (r"$x=\boxed{3}$, $y=\boxed{5}$", "5", 0.0), (r"\boxed{3}和\boxed{5}", "5", 0.0),
     # A sentence in the box states its answer.
     (r"\boxed{20 \text{ is } 18}", "18", 0.0), (r"\boxed{36/2 \text{ is } 18}", "18", 1.0),
     (r"\boxed{6 \text{ pens makes } 18}", "18", 1.0), (r"\boxed{18 \text{ or more}}", "18", 0.0),
@@ -89,6 +93,31 @@ def test_work_left_undone_is_refused_where_asked(question, box, gold, amount):
     assert BoxedMath()(prompts=[chat, question], **arguments) == [1.0] * 2
     with pytest.raises(ValueError, match="allowed: score, refuse"):
         BoxedMath(prompt_expressions="no")
+
+
+COMMAS = "Find all $x$, separated by commas."
+
+
+@pytest.mark.parametrize(
+    ("question", "box", "gold", "amount"),
+    [
+        # The question asks for values without an order, or for one.
+        (COMMAS, "-2, 3, 1", "1, -2, 3", 1.0), (COMMAS, "-2, 3", "1, -2, 3", 0.0),
+        (COMMAS, "(3,4), (1,2)", "(1,2), (3,4)", 1.0), (COMMAS, "(2,1)", "1,2", 0.0),
+        (COMMAS + " List them in increasing order.", "3, -2", "-2, 3", 0.0),
+        ("Find $a, b$.", "3, -2", "-2, 3", 0.0),
+        # It names what an equation gives. A given or a false equation is no answer.
+        ("Find $m + n$.", "m+n = 25+59 = 84", "84", 1.0), ("则 $a+b=$____", "a+b=12", "12", 1.0),
+        (r"Find $\cos A$.", r"\cos A = \frac34", r"\frac34", 1.0),
+        (r"求 $A\cap B$.", r"A \cap B = \{x|1\le x<5\}", "[1,5)", 1.0),
+        (r"Find $A\cap B$.", r"A \cup B = \{1,2\}", r"\{1,2\}", 0.0),
+        ("Let $x+y=12$ and $x-y=12$. Find $x$.", "x+y = 12", "12", 0.0),
+        ("What is $3 + 4$?", "3 + 4 = 8", "8", 0.0), ("Find $m$.", "m+n = 12", "12", 0.0),
+    ],
+)  # fmt: skip
+def test_a_question_says_what_is_asked_and_whether_the_order_counts(question, box, gold, amount):
+    arguments = {"completions": [rf"\boxed{{{box}}}"], "answer": [gold]}
+    assert BoxedMath()(prompts=[question], **arguments) == [amount]
 
 
 NO_VALUE = [r"\begin{cases} x & x>0 \end{cases}", r"\int_0^1 f", "forty two", "5-7"]

@@ -149,6 +149,19 @@ EQUAL = [  # besides the label files
     (r"(1,2)", r"\begin{pmatrix} 1 \\[2pt] 2 \end{pmatrix}"), ("0.5", "P(X=2) = 0.5"),
     (r"\alpha+\beta", "α+β"), ("(1,2)", "（1，2）"), ("x=2", "x＝2。"), (r"2\frac13", "2⅓"),
     (r"\frac{41}{333}", r"0.\dot{1}2\dot{3}"), (r"[1,2]\cup[3,4]", r"[1,2] \bigcup [3,4]"),
+    # Sets as exams write them, and what a letter runs through.
+    (r"(2,\infty)", r"\{x|x>2\}"), ("[1,5)", r"\left\{x \,\middle|\, 1\le x<5\right\}"),
+    (r"\mathbb{R}\setminus\{1\}", r"\Bbb{R} \backslash \{1\}"), ("3或5", r"5 \text{ or } 3"),
+    (r"x=2k\pi, k\in\mathbb{Z}", r"x=2k\pi\ (k \in Z)"), ("2n-1", r"a_n=2n-1(n\in N^{*})"),
+    (r"\frac\pi6+k\pi,k\in\mathbf{Z}", r"k\pi+\frac\pi6 \text{ for } k \in \mathbb{Z}"),
+    ("f(x)=x", r"f(x) = x \text{ for all } x \in \mathbb{R}"), ("f(x)=x", r"f(x)=x \forall x"),
+    # A formula in \text, several choices, one value in two forms, factorials and binomials.
+    ("3", r"\text{x = 3}"), ("(3,4)", r"\text{(3, 4)}"), ("-2, 3", r"\text{-2 and 3}"),
+    ("3.5", r"\text{\$3.50}"), ("35", r"35\text{\%}"), ("ABD", "A, B, D"), ("A,C", r"\text{AC}"),
+    ("ABD", r"\text{A, B and D}"), ("B", r"\text{Option B}"), ("B", r"\textbf{Choice (B)}"),
+    (r"\frac34", r"\frac34 \text{ or } 0.75"), (r"30^\circ", r"\frac\pi6 \text{ or } 30^\circ"),
+    ("120", r"\frac{10!}{3!7!}"), ("120", r"\mathrm{C}_{10}^{3}"), ("120", "^{10}C_3"),
+    (r"30^\circ", r"\frac{\pi}{6}\text{ radians}"), ("€5", r"5\text{ euros}"),
 ]  # fmt: skip
 DIFFERENT = [
     ("Yes", "No = Yes"), ("even", "odd = even"), ("D", "A=B=C=D"),  # two answers
@@ -164,6 +177,13 @@ DIFFERENT = [
     (r"(-\infty,2)\cup(3,\infty)", "x<2 and x>3"), (r"(-\infty,5)\cup(1,\infty)", "x<5, x>1"),
     (r"\sqrt[3]{2}, \sqrt[3]{5}", "(2,5)"), ("101", "(101)_2"), ("(101)_2", "(101)_3"),
     ("(3,5)", "]3,5]"),
+    # Another letter, set, unit or currency, and two values.
+    ("[1,5)", r"1 \le x < 5, x \in \mathbb{Z}"), ("[1,5)", r"[1,5), x \in \mathbb{N}"),
+    (r"x=2k\pi, k\in\mathbb{Z}", r"x=k\pi, k\in\mathbb{Z}"), ("3", r"3, x \in \mathbb{R}"),
+    (r"\{x|x>2\}", r"\{x|x \ge 2\}"), ("3", r"\text{x = 3 or x = 4}"), ("3", r"\text{x > 3}"),
+    ("3", r"\not= 3"), ("ABD", "A, B, C, D"), ("B", "A, B"), ("B", r"\text{Option B or C}"),
+    (r"\frac34", r"\frac34 \text{ or } \frac43"), ("120", "C_{10}^{4}"), ("$5", "€5"),
+    (r"30^\circ", r"30\text{ rad}"), ("ABD", r"\text{A, B or D}"),
     (r"\ln 2", "0.69314"), (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
 ]  # fmt: skip
 

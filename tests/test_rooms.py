@@ -64,11 +64,11 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 4110,
-    "rewards/latex": 1400,
+    "rewards": 4150,
+    "rewards/latex": 1450,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14650,
+    "tests": 14700,
 }
 
 

@@ -27,6 +27,9 @@ def compare(gold: Answer, answer: Answer) -> bool:
     kinds = {gold.kind, answer.kind}
     if "bad" in kinds:
         return False
+    is_or = answer.kind == "list" and answer.label == "any" and gold.kind not in ("list", "union")
+    if is_or and all(compare(gold, item) for item in answer.items):  # 3/4 or 0.75
+        return True
     if "choice" in kinds and len(kinds) == 2:  # (C) 14 equals 14 and C, but (D) C does not equal C
         if gold.kind == "choice":
             return any(compare(item, answer) for item in gold.items)
@@ -124,7 +127,7 @@ def _same_quantity(gold: Answer, answer: Answer) -> bool:
     units = {gold.unit, answer.unit}
     if len(units) == 2 and "%" in units:
         return "" in units and _same_percent(gold, answer)
-    if units == {"deg", ""}:
+    if units in ({"deg", ""}, {"deg", "rad"}):
         degrees, radians = (gold, answer) if gold.unit == "deg" else (answer, gold)
         one_degree = ("/", ("letter", "pi"), rational(180))
         if same_value(("*", degrees.tree, one_degree), radians.tree):

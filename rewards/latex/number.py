@@ -19,6 +19,7 @@ _SPELLINGS = {
     "h": "hour hr", "min": "minute", "s": "second sec", "deg": "degree", "": "unit",
     "%": "percent pct percentage", "g": "gram", "kg": "kilogram", "mg": "milligram", "lb": "pound",
     "oz": "ounce", "l": "liter", "ml": "milliliter", "mi/h": "mph",
+    "rad": "radian", "€": "euro eur", "£": "gbp",
 }  # fmt: skip
 _UNITS = {name: unit for unit, names in _SPELLINGS.items() for name in names.split()}
 # The size of each unit, measured in the first unit of its line.
@@ -88,7 +89,7 @@ def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
     if currency := _CURRENCY.fullmatch(text):
         amount = (currency[1] or "") + (currency[2] or currency[3])
         value, _, scale = _split_unit(amount, in_prose)
-        return value, "$", scale
+        return value, next((sign for sign in text if sign in CURRENCIES), "$"), scale
     if modulus := _MODULUS.fullmatch(text):
         return modulus["value"], f"mod {modulus[2] or modulus[3]}", 1
     if sign := _SIGN.fullmatch(text):

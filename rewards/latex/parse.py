@@ -21,7 +21,7 @@ _SIGNS = str.maketrans(
     "-----/   ()[],,;:=<>%+.**'",
 ) | str.maketrans({
     **{one: rf"\{name} " for name, one in zip(_GREEK, "αβγδεζηθκλμνξρστφχψωΓΔΘΛΣΦΨΩ", strict=True)},
-    "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+    "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "或": " or ", "和": " and ",
     "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
     "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "⅔": r"\frac{2}{3}",
     "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
@@ -33,9 +33,10 @@ _SPELLINGS = {
     r"\le ": "le leq leqslant", r"\ge ": "ge geq geqslant", r"\ne ": "ne neq", " ": "quad qquad",
     r"\cup": "bigcup", r"\tan": "tg", r"\cot": "ctg", r"\arctan": "arctg", r"\log_{10}": "lg",
     r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\binom": "dbinom tbinom",
+    r"\setminus": "backslash", r"\mathbb": "Bbb", r"\\": "newline cr",
     r"\frac": "dfrac tfrac cfrac nicefrac sfrac", " and ": "land wedge", " or ": "lor vee",
 }  # fmt: skip
-_OPERATORS = {"**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
+_OPERATORS = {"**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne ", r"\not=": r"\ne "}
 _COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
@@ -49,15 +50,19 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     # Raised digits of keyboards: x², 10⁻⁸.
     (r"[⁺⁻⁰¹²³⁴-⁹ⁿ]+", lambda raised: f"^{{{raised[0].translate(_RAISED)}}} "),
     # Size, space, colour and font do not change the value.
-    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge|small"
-     r"|bf|rm|it)(?![A-Za-z])\s?", ""),
+    (r"\\(?:left|right|middle|[bB]igg?[lr]?|displaystyle|textstyle|limits|[lL]arge|LARGE|huge|Huge"
+     r"|small|bf|rm|it)(?![A-Za-z])\s?", ""),
     (r"\\(?:hspace|[hv]?phantom)\*?\s*\{[^{}]*\}|(?<=\\\\)\[[-\d.]+\s*[a-z]{2}\]", " "),
+    (r"\A(\\text[a-z]*\{\s*)?(?:[Oo]ption|[Cc]hoice)\s+(?=\(?[A-J]\b)", r"\1"),
     (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|boldsymbol|bm)\*?\s*\{",
      r"\\text{"),
     (r"\\text\{ ?((?:arc)?(?:sin|cos|tan|c?tg)h?|cot|ln|log|lg|exp) ?\}(?=\s*[\w\\({^])", r"\\\1 "),
     (r"\\text\{([A-Za-z /]+)\^\s*\{?(\d)\}?\s*\}", r"\\text{\1}^\2 "),
     (r"\\dot\s*\{?([0-9])\}?([0-9]{0,7})\\dot\s*\{?([0-9])\}?", r"\\overline{\1\2\3}"),
-    (r"\\text\{\s*\\?\$\s*\}", r"\\$"),
+    (r"\\text\{\s*\\?([$%])\s*\}", r"\\\1"),
+    # A formula that stands in \text as a whole: \text{x = 3}, \text{\$3.50}, \text{-2 and 3}.
+    (r"\A\\text\{(?=[^{}]*(?:[=<>,([$%]|\b(?:and|or)\b))"
+     r"((?:and|or|\\?[^A-Za-z{}\\]|\\[{}]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))*)\}\Z", r"\1"),
     (r"\{([^{}\\]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
     (r"\{([^{}\\]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
     (r"(\.[0-9]{0,9})\\(?:overline|bar|dot)\s*(?:\{([0-9]{1,9})\}|([0-9]))", r"\1\\overline{\2\3}"),
@@ -69,7 +74,9 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
-    (r"\\text\{\s*([A-J](?:\s*,\s*[A-J])+)\s*\}", r"\1"),
+    # Several choices: `A, B, D` and `(A)(B)(D)` as ABD.
+    (r"\A(?=.*[A-J].*[A-J])(?:\\text\{\s*)?(?:(?:\(?[A-J]\)?|,|and|\\[{}]|\\text\{\s*,?\s*and\s*\})"
+     r"\s*)*\}?\Z", lambda choices: "".join(re.findall("[A-J]", choices[0]))),
     # Spellings of keyboards: √16, infinity, and U between two intervals.
     (r"([√∛])\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({]))",
      lambda root: rf"\sqrt{'' if root[1] == '√' else '[3]'}" + (root[2] and f"{{{root[2]}}}")),
@@ -81,7 +88,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
      r"|(?:(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*[(^]))",
      lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} "),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
-    (r"\*\*|<=|>=|!=", lambda match: _OPERATORS[match[0]]),
+    (r"\*\*|<=|>=|!=|\\not=", lambda match: _OPERATORS[match[0]]),
     # Thousands (not behind a single 0), a decimal comma, and white space.
     (r"(?<=\d)(?<!(?<![\d.])0)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
     (r"(?<=\d)\s*\{\s*,\s*\}\s*(?=\d)", "."),
@@ -90,10 +97,16 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"\\([A-Za-z]+)", lambda match: _COMMANDS.get(match[1], match[0])),
     (r"\\frac\s*(\d)\s*(\d)(?!\d)", r"\\frac{\1}{\2}"),
     (r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}", r"\\text{\1/\2}"),
-    (r"(?:\{\s*\}|(?<![\w}]))_\{?(\d+)\}?\s*C_\{?(\d+)\}?", r"\\binom{\1}{\2}"),
+    (r"(?:\{\s*\}|(?<![\w}]))[_^]\{?(\d+)\}?\s*(?:C|\\text\{C\})_\{?(\d+)\}?", r"\\binom{\1}{\2}"),
+    (r"(?:(?<![A-Za-z\\])C|\\text\{C\})_\{?(\d\d|[3-9])\}?\^\{?(\d+)\}?", r"\\binom{\1}{\2}"),
     (r"\\\{\s*\\\}", r"\\emptyset"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", r"\\degree "),
     (r"\\%", "%"),
+    # What a letter runs through, behind its expression: `, k \in \mathbb{Z}`, `\text{ for all } x`.
+    (r"\A((?:[^<>\\]|\\(?![lgn]e |in\b))*?[^\s,;(<>])[\s,;(]{0,4}(?:(?:\\text\{[\s,]*(?:for|where)"
+     r"(?: all)? *\}|\\forall)?\s*(?<![A-Za-z\\{\d])([A-Za-z])\s*\\in\s*(?:\\(?:mathbb|text)\s*)?"
+     r"\{?[NZQR]\}?(?:\s*[\^_]\s*\{?[*+]\}?)?|(?:\\text\{[\s,]*for all *\}|\\forall)\s*([A-Za-z]))"
+     r"\s*\)?\Z", lambda match: match[1] if (match[2] or match[3]) in match[1] else match[0]),
     (r"\s+", " "),
 ]  # fmt: skip
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES]
@@ -209,8 +222,8 @@ class _Parser:
     def adjacent(self, left: Tree) -> Tree:
         r"""`left` with the next factor: `2x` a product, `2\frac{1}{3}` a number, `1 8` an error."""
         last = left[2] if left[0] == "*" else left
-        ends_in_power = last[0] == "^" and last[1][0] == "number"
-        if re.match(r"[.\d]", self.next) and not ends_in_power:  # but 2^3 3^2 is a product
+        is_closed = last[0] in ("^", "!") and last[1][0] == "number"
+        if re.match(r"[.\d]", self.next) and not is_closed:  # but 2^3 3^2 and 3!7! are products
             raise Unreadable("a number behind a factor: write a multiplication sign")
         starts_mixed = left[0] == "number" and self.next == r"\frac"
         right = self.power()

@@ -36,7 +36,7 @@ _NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area
 )
 _REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|-)\s*\\\{(.*)\\\})?", re.DOTALL)
 _SUCH_THAT = re.compile(
-    r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
+    r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![A-Za-z])|\||:)(.+)", re.DOTALL
 )
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 # A matrix with its brackets and a factor before it.
@@ -70,7 +70,7 @@ def read_answer(text: str) -> Answer:
         lambda match: match[1].replace("]", "(") + match[2] + match[3].replace("[", ")"), tidy(text)
     )
     # `\text{C} 14` is read as `C. 14`.
-    choice = _CHOICE.fullmatch(re.sub(r"^\\text\{([^{}]*)\}", r"\1. ", text))
+    choice = _CHOICE.fullmatch(re.sub(r"^\\text\{\s*([^{}]*?)\s*\}", r"\1. ", text))
     if choice and not _NOT_ALONE.match(choice[3]):
         value = _read_tidy(choice[3].rstrip(" ."), 1)
         return Answer("choice", text, (value, read_quantity(choice[1] or choice[2])))

@@ -13,7 +13,7 @@ from rewards.answer import is_final_answer, last_box
 from rewards.boundary import describe, measure
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
-from rewards.text import answer_part
+from rewards.text import answer_part, question_of
 
 Metric = Callable[[dict, str], dict[str, bool]]
 Measured = tuple[dict[str, bool], str | None]  # what a metric gives, and how it failed, if it did
@@ -104,7 +104,7 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     from rewards.boxed_math import is_equivalent, is_unworked
 
     box = last_box(answer_part(completion))  # what a model only thinks is no answer
-    right = is_equivalent(row["answer"], box or "")
+    right = is_equivalent(row["answer"], box or "", question_of(row.get("prompt", "")))
     if right is None:
         return {}
     right = right and not (refuses and is_unworked(row["prompt"], box, row["answer"]))
