@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.latex.number import CURRENCIES, HEDGES, QUALIFIERS, SCALE, number_of
+from rewards.latex.number import CURRENCIES, HEDGES, QUALIFIERS, SCALE, UNIT_NAMES, number_of
 from rewards.latex.parse import NUMBER_WORDS, tidy
 from rewards.text import (
+    ASIDE,
     Place,
     answer_part,
     before_next_problem,
@@ -29,6 +30,7 @@ from rewards.text import (
     end_of_denial,
     find_boxes,
     find_tag,
+    gives_up,
     inside_of,
     is_denied,
     is_one_of_several,
@@ -46,17 +48,17 @@ _LETTER = r"[^\W\u3041-\ud7a3]"
 _NUMBER = re.compile(
     # "-5", "is - 5" and "is minus 5" have a sign; "20 - 5" has an operator.
     rf"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<!{_LETTER})(?<![).])-"
-    r"|(?:\A|(?<=is )|(?<=: )|(?<== ))(?:[Mm]inus|[Nn]egative)\s)?"
+    r"|(?:\b[Nn]egative|(?:\A|(?<=is )|(?<=: )|(?<== ))[Mm]inus)\s)?"
     # It does not start inside a word, an index, a power or 5:30, or after the comma of "17,18".
-    rf"(?<!{_LETTER})(?<![\^\\{{])(?<![0-9][.,:])"
+    rf"(?<!{_LETTER})(?<![\^\\{{])(?<![0-9][.,:'’_])"
     # A fraction, a mixed number, a decimal or a quotient.
     r"(?P<digits>(?:[0-9]{1,9}\s?)?\\frac\s?(?:\{[^{}]{1,20}\}|[0-9]){2}"
     r"|[0-9]{1,9}\s[0-9]{1,4}/[0-9]{1,4}"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?|(?<!\.)\.[0-9]+)"
     # No digit of any script follows.
-    r"(?!\d|[,.][0-9]|:(?!00)[0-9])"
+    r"(?!\d|[,.'’_][0-9]|:(?!00)[0-9])"
     # A suffix may follow ("5th", "5:00 pm", "5 million", "5cm^2"), but not a factor ("5 pi").
-    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[AaPp]\.?[Mm]\b)?"
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9万萬亿億만억])"
     r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
@@ -73,14 +75,16 @@ _OPERATION = re.compile(
 )
 # An operation, a bound or two signs before a number: "twice 18", "under 18", "\pm 18".
 _SCALED = re.compile(
-    rf"(?:\\pm|\b(?:twice|thrice|double|triple|half|(?:{_COUNT}) times|close to|under|below|above"
+    r"(?:\\(?:pm|[gl]e)|(?:(?<=is\s)|(?<=:\s))[<>]|\b(?:twice|thrice|double|triple|half|close to"
+    rf"|under|below|above|(?:{_COUNT}) times"
     rf"|(?:{_PART}|root|square|cube|multiples?|powers?|percent) of))\s\Z",
     re.IGNORECASE,
 )
 _VAGUE = re.compile(r"\s?(?:[A-Za-z]+\s){0,2}or (?:more|less|fewer|so)\b")  # "18 or more"
-# What stands between the numbers of a list: "17 or 18", "17 boys and 18".
+# What stands between the numbers of a list: "17 or 18", "17 boys and 18", "17 hours 18 minutes".
 _LISTED = re.compile(
-    r"\s*(?:(?:[,;/&|-]|to|through)?\s*(?:or|and)?|(?:[A-Za-z]+\s+){0,2}(?:or|and))\s*"
+    r"\s*(?:(?:[,;/&|~-]|to|through)?\s*(?:or|and)?|(?:[A-Za-z]+\s+){0,2}(?:or|and)"
+    rf"|(?:{'|'.join(name for name in UNIT_NAMES if len(name) > 2)})s?,?)\s*"
     r"(?:(?:maybe|perhaps|possibly|even)\s+)?"
 )
 
@@ -112,7 +116,8 @@ def _value(text: str, numbers: list[re.Match], i: int) -> Fraction | None:
     if _SCALED.search(text, max(start - 20, 0), start) or _VAGUE.match(text, end):
         return None
     for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):  # its neighbours
-        if _LISTED.fullmatch(text, left.end(), right.start()):
+        is_listed = _LISTED.fullmatch(text, left.end(), right.start())
+        if is_listed and _value_of_match(left) != _value_of_match(right):
             return None
     return _value_of_match(numbers[i])
 
@@ -139,11 +144,16 @@ _DETAIL = re.compile(
     r"(?:\s+(?!(?:is|are|was|were|makes|has|have|total|sum)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,
 )
-_WITH = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:and|or|-)\s+")  # joins two details: "in 3 or 4 days"
-# A number before these words is a detail too: "3 times", "3 more than".
-_COMPARES = re.compile(r"\s(?:[a-z]+\s)?(?:times|(?:more|fewer|less)\s(?:[a-z]+\s)?than)\b")
+_WITH = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:and|or|to|-)\s+")  # joins two details: "in 3 or 4 days"
+# A number before these words is a detail too: "3 times", "3 more than", "a 3-page letter".
+_COMPARES = re.compile(r"-[a-z]|\s(?:[a-z]+\s)?(?:times|(?:more|fewer|less)\s(?:[a-z]+\s)?than)\b")
+# Not the result: "Since 16 - 7 = 9 are left, she makes $18", "She has 15 left, as she gave 5 away".
+_FIRST = re.compile(
+    r"\A\W*(?:so,?\s)?(?:since|as|because|if|when|with|after|given)\b(?:[^,]|,(?=[0-9]))*,\s", re.I
+)
+_LAST = re.compile(r"(?:[\s,](?:because|since)|,\sas)\b.*", re.DOTALL)
 # What may stand between a marker or an equals sign and its number.
-_LEAD = re.compile(r"[\s*_:=\"'`(\[~{<]*(?:[a-zA-Z]\s?=\s?)?[{(*]*")
+_LEAD = re.compile(r"[\s*_:=\"'`(\[~{]*(?:[a-zA-Z]\s?=\s?)?[{(*]*")
 
 
 def stated(sentence: str) -> Fraction | None:
@@ -152,10 +162,12 @@ def stated(sentence: str) -> Fraction | None:
     Example: `stated("2 * 9 = 18 dollars in 3 days") == 18`; `stated("17 or 18") is None`
     """
     text = _plain(sentence[-MAX_SENTENCE_CHARS:]).rstrip(" .!")
-    if "=" in text:
-        return _result(text.rpartition("=")[2])
-    result = re.split(r"[\s,](?:because|since)\b", text, maxsplit=1)[0]  # not its reason
-    return _last_number(result if _DIGIT.search(result) else text)
+    for reason in (_FIRST, _LAST):
+        result = reason.sub("", text)
+        text = result if _DIGIT.search(result) else text
+        if "=" in text:
+            return _result(text.rpartition("=")[2])
+    return _last_number(text)
 
 
 def _plain(text: str) -> str:
@@ -270,23 +282,6 @@ def stated_text(text: str) -> str | None:
 
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
-# An aside: an explanation, a check, the question repeated, or "If ... had ..., ... would ...".
-_ASIDE = re.compile(
-    r"\W*(?:(?:Note|Remember|This is because|Check|(?:Let(?:'s|’s| me| us)|To) (?:check|verify)"
-    r"|The (?:question|problem) (?:says|asks))\b|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b"
-    # "Wait, let me double check: 3 * 6 = 18", but not "Wait, let me check: it is 20"
-    r"|(?i:(?:[a-z]+,?\s)?(?:let(?:'s|’s| me| us)|we can|to)\s(?:double[\s-]?|re-?)?"
-    r"(?:check|verify|confirm)\b[^=]*=))"
-)
-# Words of somebody who finds no answer.
-_GIVES_UP = re.compile(
-    r"\b(?:can(?:not|['’]t| not)|unable to|could(?: not|n['’]t)) (?:be )?"
-    r"(?:solve|determine|find|tell|answer|compute|know)"
-    r"|\b(?:not enough|insufficient) information\b",
-    re.IGNORECASE,
-)
-
-
 # Ends with a whole sentence, and perhaps a part of a tag: "It is 12%.</reas".
 _WHOLE = re.compile(r"[.!][*\s]*(?:</?\w*>?\s*)?\Z")
 
@@ -299,16 +294,16 @@ def _last_stated(text: str, cut_off: bool = False) -> Stated | None:
     this."). A text that was cut off within a sentence was still on its way: there only the result
     of an equation counts.
     """
+    if gives_up(text):
+        return Stated(None)
     for part in _sentences(text):
-        if _GIVES_UP.search(part):
-            return Stated(None)
         if (denial := end_of_denial(part)) is not None:  # "That is wrong, it is 20." states 20
             verbs = [*_VERB.finditer(part, denial)]
             return Stated(stated(part[verbs[-1].end() :]) if verbs else None)
         outside = _PARENTHESES.sub(" ", part)
         is_question = "=" not in part and part.rstrip(" *_)").endswith("?")
         is_empty = not _DIGIT.search(part) or not outside.strip(" .*")
-        if not (is_empty or is_question or _ASIDE.match(part)):
+        if not (is_empty or is_question or ASIDE.match(part)):
             if cut_off and "=" not in part and not _WHOLE.search(text):
                 return Stated(None)
             return Stated(stated(outside if _DIGIT.search(outside) else part))
@@ -376,7 +371,7 @@ _STEP = re.compile(r"[0-9]{1,2}[.):]\s+[A-Za-z*]")  # "#### 1. Count" is a headi
 _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
 
 
-def _after_marker(text: str) -> Stated | None:
+def _after_marker(text: str, cut_off: bool = False) -> Stated | None:
     """What stands behind the last marker of a number; None without one.
 
     Markers: `#### 18`, a line "A: 18", "The answer is 18", "**Final Answer**\\n18".
@@ -403,6 +398,11 @@ def _after_marker(text: str) -> Stated | None:
             return Stated(None, end)
         value = _value(line, numbers, 0)
         is_sum = value is None and "=" in line  # "9 * 2 = 18", "36/2 = 18"
+        is_list = re.match(r"[\s*]*\n(?:1[.)]|[-*•]) ", behind)
+        if is_list or (is_sum and marker[0][-1] in ":*\n"):  # "Answer: 16 - 7 = 9. 9 * 2 = 18"
+            to_last_equation = re.match(r"(?s:.*=)[^\n]*?(?=\Z|\n|[.!] )", behind)
+            last = _last_stated(to_last_equation[0] if to_last_equation else behind, cut_off)
+            return Stated(last.value if last else None, end)
         return Stated(stated(line) if is_sum else value, end)
     return None
 
@@ -417,7 +417,8 @@ def _enclosed(text: str, place: Place) -> Stated:
     if value is None and _SENTENCE.match(inside):
         value = stated(inside)
     span = text, place.start, place.end
-    is_doubted = is_denied(*span, inside) or is_one_of_several(*span, value)
+    boxed = boxed_answer(text[: place.end]) if text[place.start] == "\\" else ""
+    is_doubted = is_denied(*span, inside) or is_one_of_several(*span, value) or " or " in boxed
     return Stated(None if is_doubted else value, place.inside_end)
 
 
@@ -437,7 +438,7 @@ def final_answer(text: str, thoughts: bool = False, cut_off: bool = False) -> Fr
     text = without_programs(answer if _DIGIT.search(answer) or not thoughts else text)
     found = [*find_boxes(text), find_tag(text, "answer")]
     places = [place for place in found if place and text[place.inside : place.inside_end].strip()]
-    marked = [marker] if (marker := _after_marker(text)) else []
+    marked = [marker] if (marker := _after_marker(text, cut_off)) else []
     if places:
         marked.append(_enclosed(text, max(places, key=lambda place: place.inside_end)))
     if marked:

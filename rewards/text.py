@@ -69,7 +69,8 @@ def answer_part(text: str, thoughts: bool = False) -> str:
 
 # The start of another problem or turn: a model that does not stop invents one and answers it.
 _RUN_ON = re.compile(
-    rf"{_END_TOKEN}|<\|[a-z_]+\|>|(?:\n|(?<=[.!?}}$\])0-9] ))[ \t*#]{{0,6}}"
+    rf"{_END_TOKEN}|<\|[a-z_]+\|>|\n(?:user|assistant|human|model)[ \t]*\n"
+    r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}(?:(?:new|next|another|similar)[ \t])?"
     r"(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
     r"[ \t]{0,3}(?:[0-9]{0,4}[ \t*]{0,3}:|[0-9]{1,4}[ \t*]{0,3}\n)",
     re.IGNORECASE,
@@ -93,7 +94,7 @@ def without_programs(text: str) -> str:
 
     Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
     """
-    return re.sub(r"```(?!output|text|latex|json)[A-Za-z_+]+[^`]*(?:```|\Z)", "", text)
+    return re.sub(r"```(?!output|[a-z]*text|mark|latex|json)[A-Za-z_+]+[^`]*(?:```|\Z)", "", text)
 
 
 def find_tag(text: str, tag: str) -> Place | None:
@@ -222,9 +223,9 @@ _BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
     r"|different from|than|no longer|at least|at most|mistake|trap)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
     # Words that may stand between the denial and the answer.
-    r"(?:[\s:*$({\"'’~=]|<answer>|\\boxed|\b(?:s|an?|the|my|our|this|it|that|to|is|was|be|have|has"
+    r"(?:[\s*$({\"'’~=]|<answer>|\\boxed|\b(?:s|an?|the|my|our|this|it|that|to|is|was|be|have|has"
     r"|think|believe|say|guess|write|gives?|would|quite|really|final|correct|right|answer|result"
-    r"|number|exactly|actually)\b)*\Z",
+    r"|number|exactly|actually)\b)*(?::(?:[\s*$({\"'’~=]|<answer>|\\boxed)*)?\Z",
     re.IGNORECASE,
 )
 # These deny what is said in words, and not what stands in a tag or box.
@@ -263,11 +264,13 @@ def is_denied(text: str, start: int, end: int, answer: str | None = None) -> boo
     return end_of_denial(f"{subject} {text[end : end + _MAX_BEHIND]}", value) is not None
 
 
-_ANOTHER_BEFORE = re.compile(r"([0-9][0-9.,]{0,20})[*$)]{0,3}[ \t](?:or|vs\.?)[ \t][*$({]{0,4}\Z")
+_ANOTHER_BEFORE = re.compile(
+    r"([0-9][0-9.,]{0,20})[*$)]{0,3}(?:</answer>)?\s{1,3}(?:or|vs\.?)\s{1,3}[*$({]{0,4}\Z"
+)
 _ANOTHER_BEHIND = re.compile(
-    r"[ \t*$)}\]]{0,6},?[ \t]?\(?(?:or|vs\.?|versus)[ \t]"
-    r"(?:(?:maybe|perhaps|possibly|even)[ \t])?"
-    r"[*$(]{0,3}([0-9][0-9.,]{0,20}(?:[ \t]?\\?%|[ \t][a-z]{1,12})?)"
+    r"[\s*$)}\]]{0,6},?\s?\(?(?:or|vs\.?|versus|alternatively,?)\s"
+    r"(?:(?:maybe|perhaps|possibly|even|else)\s)?"
+    r"[*$(]{0,3}(?:<answer>)?([0-9][0-9.,]{0,20}(?:[ \t]?\\?%|[ \t][a-z]{1,12})?)"
     # A condition, and what holds where it does not.
     r"|[ \t*$)}\],]{0,6}(?:if|unless)\b[^.\n]{1,100}\b(?:otherwise|else|in which case)\b"
     r"[^.\n]{0,60}[0-9]",
@@ -339,26 +342,50 @@ def _verdict(clause: str, value: Fraction | None) -> bool | None:
 
 # --- Corrections
 
+# An aside: an explanation, the question repeated, "If ... had ..., ... would ...", or an equation
+# that checks: "Wait, let me double check: 3 * 6 = 18", but not "Wait, let me check: it is 20".
+ASIDE = re.compile(
+    r"\W*(?:(?:Note|Remember|This is because|Check|The (?:question|problem) (?:says|asks))\b"
+    r"|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b"
+    r"|(?i:(?:[a-z']+,?\s){0,5}?(?:double[\s-]?|re-?)?(?:check(?:ed|ing)?|verif[a-z]+|confirm(?:ing)?)"
+    r"\b(?!\s(?:out|in))[^=]*=))"
+)
+# Words of somebody who finds no answer.
+_GIVES_UP = re.compile(
+    r"(?:\b(?:I|we)\s(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|do(?: not|n['’]t))"
+    r"|\b(?:unable|impossible|not possible|no way|not sure how) to|\bcan(?:not|['’]t) be)"
+    r"\s(?:solve|determine|find|found|tell|answer|compute|know|say)"
+    r"|\bcan(?:not|['’]t)\s(?:solve|determine|compute|know)"
+    r"|(?:\b(?:not|no)|n['’]t)\s(?:[a-z]+\s){0,3}enough information\b|\binsufficient information\b",
+    re.IGNORECASE,
+)
 # Words that announce another answer, where a sentence or a clause starts.
 _TAKES_BACK = re.compile(
     r"(?:\A|[.!?…\n,;>})$*]|\s[—–-])[\s*_)]{0,3}"
     r"(?:(?:oh|but|hm{1,9}|well|ah|ok(?:ay)?|no|and|so)\b[\s,.…]{0,6}){0,2}"
     r"(?:(?:no|sorry|oops|correction)(?=\s?[-—–,.:;!])|actually|wait|hold (?:on|up)|scratch that"
     r"|just kidding|or rather"
-    r"|on second thought|I (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
-    r"|I made an? [a-z ]{0,20}(?:mistake|error)"
-    r"|(?:let me|I (?:should|must|need to)|to) (?:correct|fix|redo"
-    r"|rec(?:alc|heck|omput|ons|ount)[a-z]{0,8})"
-    r"|(?:it|that|this) (?:should|must) (?:be|have been))\b",
+    r"|on second thought|(?:I|we) (?:meant?|was wrong|forgot|mis[a-z]{1,12})"
+    r"|(?:I|we) made an? [a-z ]{0,20}(?:mistake|error)"
+    r"|(?:let(?: me|['’]s| us)|(?:I|we) (?:should|must|need to)|to) (?:correct|fix|try again"
+    r"|re-?(?:calc|comput|cons|count|do|eval|examin|think)[a-z]{0,8})|I apologi[sz]e"
+    r"|the correct [a-z ]{1,40} is|(?:it|that|this) (?:should|must) (?:be|have been))\b",
     re.IGNORECASE,
 )
 # Words that reopen the question: another answer follows where a sentence concludes one.
 _REOPENS = re.compile(
-    r"(?:\A|[.!?\n,;>})$*])[\s*_)]{0,3}(?:hmm?,?\s)?(?:however|yet|re-?check[a-z]{0,3}"
-    r"|(?:let me )?double[- ]?check[a-z]{0,3})\b",
+    r"(?:\A|[.!?\n,;>})$*])[\s*_)]{0,3}(?:hmm?,?\s)?(?:however|yet"
+    r"|(?:let me )?(?:re|double)[- ]?check[a-z]{0,3})\b",
     re.IGNORECASE,
 )
 _CONCLUDES = re.compile(r"\b(?:so|therefore|thus|hence)\b", re.IGNORECASE)
+
+
+def gives_up(text: str) -> bool:
+    """Whether a text says that it finds no answer, and no equation or conclusion follows."""
+    said = [*_GIVES_UP.finditer(text)]
+    behind = text[said[-1].end() :] if said else "="
+    return "=" not in behind and not _CONCLUDES.search(behind)
 
 
 def start_of_correction(text: str) -> int | None:

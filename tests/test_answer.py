@@ -24,6 +24,10 @@ GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
 MARKED = [
     "####18", r"\boxed{18 \text{ m}^2}", r"\boxed{18} and then \boxed{19", "ANSWER: x = 18",
     "The correct answer should be 18", "The answer to the question of 16 eggs is 18.",
+    r"\boxed{\text{\$18}}", "\\boxed{18}, that is \\boxed{18}",
+    # Working behind the marker.
+    "A: 20 - 11 = 9. They cost 9 * 2 = $18.", "Answer:\n1. 9 eggs\n2. 9 * 2 = 18",
+    "Answer: 9 * 2 = 18. She sells 9 eggs.", "Answer:\n20 - 11 = 9\n9 * 2 = 18\nCheck: 18 / 9 = 2",
 ]  # fmt: skip
 # A last sentence as people write it.
 SENTENCES = [
@@ -42,6 +46,9 @@ SENTENCES = [
     "18 eggs are needed to make 6 cakes.", "She has $18 left if she wants to buy 3 shirts.",
     "A total of 18 hours are required to paint 3 houses.", "18 trips to be able to carry 72 boxes.",
     "He needs to save $18 per week for 5 weeks.", "She has to drive 18 miles in 2 hours.",
+    "Since 20 - 11 = 9 remain, she makes $18.", "With 3 * 400 = 1,200 sold, she has 18 left.",
+    "She has 18 left, as she gave 2 away.", "Ann reads the 240-page book in 18 days.",
+    "The gain is 18, from 20 to 38.", "It is 18, or 18.0.",
     r"At least $\boxed{18}$ eggs.", "\\boxed{18}. Wait, let me double check: 9*3 = 27. Yes.",
 ]  # fmt: skip
 # Which sentence is the last that counts.
@@ -49,7 +56,12 @@ TEXTS = [
     "**18**", "1. 10 + 8 = 18\n2. Done.", "Step 1: 10 + 8 = 18\nStep 2: nothing more.",
     "Steps:\n- 5 eggs\n- 13 eggs\nIn all 18.", "She keeps 18 eggs. Note that 2 of them are small.",
     "There are 18.\n```python\nprint(9 * 3)\n```", "<think>It is 17.</think>It is 18.",
-    "She has 3 eggs. " * 10_000 + "The answer is 18.",
+    "She has 3 eggs. " * 10_000 + "The answer is 18.", "```plaintext\n9 * 2 = 18\n```",
+    # Checks, and what is none.
+    "She has 18.\n\n**Verification:** 18 / 2 = 9", "She has 18. Double-checking: 18 - 2 = 16.",
+    "She has 18. This can be verified by 18 - 2 = 16.", "She must check out 9 + 9 = 18 books.",
+    "We don't know x yet. Then x = 18.", "He can't find 2 of his 20 eggs. 18 are left.",
+    "I made a mistake: the answer is 18.", "#### 18\nuser\nWhat is 3 + 4?\nassistant\n#### 7",
 ]  # fmt: skip
 NONE = [
     "", "no number", "How many are 18?", "1e999", "#### 1/0", "```python\nprint(18)\n```",
@@ -58,11 +70,15 @@ NONE = [
     "#### 17 18 19", "#### 18 or 19", "#### 18 or maybe 19", "#### 17-18", "x = ±18",
     "The answer is between 17 and 18.", "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}",
     "<answer>18 or 19</answer>", "<answer>18</answer> or 19", "17 or <answer>18</answer>",
+    r"\boxed{20} or \boxed{18}", r"\boxed{20}, \boxed{18}",
+    "<answer>20</answer> or\n<answer>18</answer>", "It takes 2 hours 18 minutes.",
+    "#### 18 feet 6 inches",
     "The answer is 18 (or 20 with Sunday).", "The answer is 18 if it rains, otherwise 20.",
     # Not worked out.
     "36/2", "The answer is 9 * 2", "9 * 2 =", "20 - 3", "9**9**9", "#### 18^{2}",
     r"\boxed{\frac{36}{2}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}", r"\boxed{18!}",
-    # Another number.
+    # A bound, or another number.
+    "The answer is > 18.", r"So $x \ge 18$.", "#### 18'000", "#### 18_000",
     "<answer>18 less two</answer>", "<answer>18 mod seven</answer>", r"\boxed{18x}",
     "The answer is twice 18.", "The answer is half of 18.", "The answer is 18 more than 2.",
     "The answer is 18 less than 30.", "The answer is 18 to the power of 2.", "She has 18 or more.",
@@ -72,7 +88,8 @@ NONE = [
     "It is 18 degrees below zero.", "It is under 18.", "<answer>18 unless it rains</answer>",
     # None, with a number of the story.
     "She had 18 eggs. There is not enough information to find the rest.",
-    "There are 18 hens. I'm sorry, I can't solve this.",
+    "There are 18 hens. I'm sorry, I can't solve this.", "I don't know. There are 18 hens.",
+    "It is impossible to tell. There are 18 hens.", "I don't have enough information on 18 hens.",
     *(f"The answer is 18 {more}." for more in ("pi", "squared", "tenths", "lakh", "k", "M")),
 ]  # fmt: skip
 DENIED = [  # and the labels of more_denial
@@ -135,7 +152,10 @@ TAKEN_BACK = [  # behind an answer of 18, and the answer then
     (".\nWait, I forgot 2.\n#### 20", 20), (". The answer is unknown.", None),
     (".\nAnswer: see above", None), (". However, 2 more came, so she has 20.", 20),
     (". Scratch that. She has 20.", 20), (".\nRechecking, 11 + 9 = 20. Therefore she has 20.", 20),
+    (". The correct number is 20.", 20), (". But we forgot 2: 18 + 2 = 20.", 20),
+    (". Let's recalculate: 9 + 11 = 20.", 20), (". I apologize. She has 20.", 20),
     # No other number is stated.
+    (". Let me recheck: 18 / 2 = 9. Yes.", 18), (". The right side is 20.", 18),
     (". Actually, that was easy!", 18), (". Wait, is that right? 9 * 2 = 18. Yes.", 18),
     (". Let me check: 20 - 17 = 3.", 18), (". She sells 9.", 18), ("\nAnswer:", 18),
     (". However, 2 are small.", 18), (". Is 20 right? No.", 18), ("\nTo recap: 9", 18),
@@ -188,6 +208,7 @@ def test_a_tag_or_a_box_that_another_answer_follows_is_none_or_the_first_problem
 def test_a_sign_is_read_however_it_is_written(sign):
     for text in (f"The answer is {sign}.", f"#### {sign}", f"So it is {sign}"):
         assert final_answer(text) == -5
+    assert final_answer("It fell to negative 5.") == -5
 
 
 def test_the_last_of_several_markers_counts_whatever_its_kind():
@@ -201,12 +222,14 @@ SPELLINGS = [
     "18", "18.0", "$18", "$18$", r"\$18", "18 €", "18%", "018", "1{,}800", "- 18", "−18",
     "minus 18", "$-18", ".5", "1/2", r"\frac12", "½", "2½", "2 1/2", r"2\frac{1}{2}", "(18)",
     "**18**", "18:00", "18m", "18 cm", "18 square feet", "18 dozen", "36/2", r"9 \times 2", "18k",
-    '"18"', "**18 eggs**", "18 PM", "₹18", "US$18", "18 more eggs", "18 doubled", "18 lakh",
+    '"18"', "**18 eggs**", "18 PM", "18 p.m.", "$18/day", "$18 a week", "₹18", "US$18",
+    "18 more eggs", "18 doubled", "18 lakh",
     "18 tenths", "18 x", r"18\pi", "18^2", "18 wrong", "17, 18", "1e3", "1/0", "１８",
 ]  # fmt: skip
 
 
-SPELLED_OUT = ("**18**", "**18 eggs**", '"18"', "18:00", "18m", "18 PM")  # in a sentence alone
+# In a sentence alone.
+SPELLED_OUT = ("**18**", "**18 eggs**", '"18"', "18:00", "18m", "18 PM", "18 p.m.")
 
 
 @pytest.mark.parametrize("text", SPELLINGS)

@@ -29,7 +29,7 @@ _MEASURES = (
     {"$": 1, "cent": Fraction(1, 100)},
 )
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
-_NAMES = {*_UNITS, *_SPELLINGS, *_SIZES}
+UNIT_NAMES = {*_UNITS, *_SPELLINGS, *_SIZES}
 SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 # Words and letters right after a number that change its value, also if they are not read: "18
 # lakh" is not 18. Ordinals are here in the plural ("18 fourths"): "18 fourth graders" are 18.
@@ -59,8 +59,8 @@ _NO_UNITS = HEDGES | QUALIFIERS | NUMBER_WORDS.keys() | {
 }  # fmt: skip
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
 _UNIT = re.compile(
-    r"(?P<value>.*?[\w)}.])(?P<gap>\s*)"
-    rf"(?:\\text\{{\s*(?P<upright>{_WORDS})\s*\}}|(?<=[\d)}}.\s])(?P<plain>{_WORDS}))"
+    r"(?P<value>.*?[\w)}.])(?P<gap>\s*(?:/\s?(?=[A-Za-z]{2}))?)"
+    rf"(?:\\text\{{\s*(?P<upright>{_WORDS})\s*\}}|(?<=[\d)}}.\s/])(?P<plain>{_WORDS}))"
     r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*",
     re.DOTALL,
 )
@@ -120,10 +120,12 @@ def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
     Short unknown words are products of letters (`3ba`, `3 ba`), and `5 tenths` is a number. `5 m`
     is a length in prose; in mathematics, where white space means nothing, m is a letter.
     """
+    if in_prose and words[0] in ("a", "an"):  # "$18 a week"
+        words = words[1:] or words
     first, singular = words[0], words[0].removesuffix("s")
     if _NO_UNITS.intersection(words) or (re.fullmatch(SCALE, first) and singular not in SCALES):
         return False
-    is_known = first in _NAMES or singular in _NAMES
+    is_known = first in UNIT_NAMES or singular in UNIT_NAMES
     is_behind_number = re.search(r"(?:[\d)}.]|\\pi)$", match["value"]) is not None
     if match["upright"]:
         return is_known or is_behind_number

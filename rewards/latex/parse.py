@@ -72,7 +72,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda word: str(NUMBER_WORDS[word[1]])),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
-    (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
+    (r"\\text\{\s*((?:\\?\$)?[-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     # Several choices: `A, B, D` and `(A)(B)(D)` as ABD.
     (r"\A(?=.*[A-J].*[A-J])(?:\\text\{\s*)?(?:(?:\(?[A-J]\)?|,|and|\\[{}]|\\text\{\s*,?\s*and\s*\})"
