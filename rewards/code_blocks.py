@@ -1,9 +1,9 @@
 """Read the programs of a completion: fenced code blocks, line by line in linear time.
 
 A fence is three or more backticks. Two forms that models write also count: an opening fence after
-prose (`Here it is: ```python`), and a closing fence at the end of a line of code or before a tag
-(```` ```</answer> ````). A fence that stands four or more columns right of the opening fence and
-the code is part of the code (a docstring).
+prose (`Here it is: ```python`), and a closing fence at the end of a line of code or before words
+(```` ```</answer> ````). In an open block a fence of Python opens the next. One that stands four or
+more columns right of the opening fence and the code is part of the code (a docstring).
 """
 
 import ast
@@ -19,6 +19,8 @@ from rewards.text import completion_text
 
 PYTHON = re.compile(r"[{.]{0,2}py(?:thon)?[0-9.]*(?::.*)?\}?")  # {.python}, python:main.py
 MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # in larger texts blocks are not joined, to save time
+READS = re.compile(r"\binput\(|\bstdin\b(?! *=)|\bopen\(0|\bfileinput\b")
+WRITES = re.compile(r"\bprint\(|\bwrite")
 NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)  # what the compiler may raise
 
 
@@ -56,8 +58,11 @@ def code_blocks(text: str) -> list[Block]:
         if code is None:
             lines.append(line)
             continue
-        blocks.append(_block(fence, [*lines, code] if code.strip() else lines, True))
-        fence = None
+        inner = _opening(line)  # of Python: its own fence opens a block, in place of an empty one
+        is_next = inner is not None and inner.language == "python"
+        if not is_next or any(map(str.strip, lines)):
+            blocks.append(_block(fence, [*lines, code] if code.strip() else lines, not is_next))
+        fence, lines = inner if is_next else None, []
     return blocks if fence is None else [*blocks, _block(fence, lines, False)]
 
 
@@ -85,8 +90,9 @@ def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
     """
     bare, mark = line.strip(), fence.mark
     if bare.startswith(mark):
-        rest = bare.lstrip("`")
-        is_fence = not rest or rest.lstrip().startswith("<")
+        rest = bare.lstrip("`").strip()
+        # One other word is the language of a fence within a text of the program.
+        is_fence = bool(PYTHON.match(rest.lower())) or not re.fullmatch(r"[A-Za-z][\w+#-]*", rest)
         outside = max(_depth(start) for start in (fence.indentation, *lines[:1]))
         return "" if is_fence and _depth(line) < outside + 4 else None
     code = line.rstrip()[: -len(mark)]
@@ -128,40 +134,72 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
 
     It is the last complete Python block, else the last complete block without a language that is
     code, else the last block, else (`whole_text`) the whole text, without the white space before
-    its first line that a model's first token often brings.
+    its first line that a model's first token often brings, and without prose if there is some.
     A block that defines more of `names` (the names that the tests call) wins over a later one,
-    since answers often end with an example of use. Blocks that define a name which the chosen block
-    lacks are put before it, since models write imports and helpers in separate blocks.
+    since answers often end with an example of use; so does one that reads and writes where there
+    are no names. Blocks that define a name which the chosen block lacks are put before it, since
+    models write imports and helpers in separate blocks.
 
     Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`;
     `extract_program("x = 1") is None`
     """
     blocks = code_blocks(text)
     if not blocks:
-        return "\n".join(_dedented(text.split("\n"))) if whole_text else None
-    defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)"
+        if not whole_text:
+            return None
+        text = "\n".join(lines := _dedented(text.split("\n")))
+        if len(text) > MOST_CHARACTERS or _global_names(text):
+            return text
+        blocks = _stretches(lines)
+        if not any(map(_rank_as_python, blocks)):
+            return text
+    defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)(?! *{0}\()"
     definitions = [re.compile(defines.format(re.escape(name)), re.MULTILINE) for name in names]
     ranks = []
     for block in blocks:
         # Explanations often quote the head of a function: that is no definition.
         is_head = block.code.rstrip().endswith((":", "..."))
         defined = 0 if is_head else sum(bool(found.search(block.code)) for found in definitions)
-        ranks.append((defined, _rank_as_python(block)))
+        ranks.append((defined if names else _is_script(block.code), _rank_as_python(block)))
     last_best = max(range(len(blocks)), key=lambda place: (ranks[place], place))
     return _joined(blocks, last_best, names)
 
 
 def _rank_as_python(block: Block) -> int:
-    """2 for a block of Python, 1 where it is cut off and for code without a language, else 0.
+    """2 for Python, 1 for what is named so and cut off or wrong and for a block without a language
+    that is code, else 0.
 
     Example: 1 of `Block("", "print(7)", True)`; 0 of `Block("", "7", True)`
     """
     if not re.search(r"^[^#\n]*[(=]", block.code, re.MULTILINE):
         return 0  # comments alone, or a sample input or output
+    is_python = len(block.code) <= MOST_CHARACTERS and bool(_global_names(block.code))
     if block.language == "python":
-        return 2 if block.complete else 1
-    may_be_python = block.complete and not block.language and len(block.code) <= MOST_CHARACTERS
-    return 1 if may_be_python and _global_names(block.code) else 0
+        return 2 if block.complete and is_python else 1
+    return 1 if block.complete and not block.language and is_python else 0
+
+
+def _is_script(code: str) -> bool:
+    """Whether code reads input, writes output, and does more than to define and assign."""
+    does = (ast.Expr, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match)
+    with contextlib.suppress(*NO_PYTHON):
+        if READS.search(code) and WRITES.search(code):
+            return any(isinstance(statement, does) for statement in ast.parse(code).body)
+    return False
+
+
+def _stretches(lines: list[str]) -> list[Block]:
+    """The lines of Python between lines that are none, such as prose and tags."""
+    blocks: list[Block] = []
+    while lines and len(blocks) < MOST_BLOCKS:
+        end = len(lines)
+        try:
+            symtable.symtable("\n".join(lines), "program", "exec")
+        except NO_PYTHON as error:
+            end = (getattr(error, "lineno", None) or 1) - 1  # lines before the first fault
+        blocks.append(Block("", "\n".join([*lines[:end], ""]), True))
+        lines = lines[end + 1 :]
+    return blocks
 
 
 def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:

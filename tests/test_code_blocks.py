@@ -21,6 +21,7 @@ ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
 
 # The last complete Python block wins over whatever follows, and over comments and values.
 FOLLOWING = ["```\n5\n```", "```py\n# f()\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
+FOLLOWING += ["```python\n>>> f(5)\n5\n```", "```py\nInput: a = 1, b = 2\n```"]
 OF_SEVERAL = {f"{ONE}or\n{TWO}{later}": "x = 2\n" for later in FOLLOWING}
 for name in (
     "python",
@@ -117,10 +118,43 @@ USE = f"Example usage:\n```python\n{USED}```\n"
             "def f(x): return 1\n",
         ),
         (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
+        (F + "Shorter:\n```python\ndef f(x): return (\n```\n", ("f",), "def f(x): return 1\n"),
+        (F + "```python\nf = f(2)\nprint(f)\n```\n", ("f",), "def f(x): return 1\n"),
+        ("```\nf = lambda x: x and f(x)\n```\n" + USE, ("f",), "f = lambda x: x and f(x)\n"),
     ],
 )
 def test_the_last_block_that_defines_what_the_tests_call_is_the_program(text, names, code):
     assert extract_program(text, names=names) == code
+
+
+READ = "a, b = map(int, input().split())\n"
+SOLVE = f"def solve():\n    {READ}    print(a + b)\n"
+SCRIPT = f"{SOLVE}solve()\n"
+TRIAL = "import io, sys\nsys.stdin = io.StringIO('1 2')\nprint(solve())\n"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "code"),
+    [
+        ([SCRIPT, READ], SCRIPT),  # an explanation quotes it
+        ([SCRIPT, TRIAL], SCRIPT),
+        ([SCRIPT, SCRIPT.replace("+", "-")], SCRIPT.replace("+", "-")),
+        ([SOLVE, "solve()\n"], SCRIPT),  # neither does all of it
+        ([READ, "print(a + b)\n"], f"{READ}print(a + b)\n"),
+    ],
+)
+def test_without_names_the_last_block_that_reads_and_writes_is_the_program(blocks, code):
+    assert extract_program("\n".join(f"```python\n{block}```" for block in blocks)) == code
+
+
+AROUND = ["So x = 1 (say):\n\n{}\n\nThis doubles.", "Sure!\n{}\nExample:\nprint(f(2))\n"]
+AROUND += ["<answer>\n{}\n</answer>", "Not:\ndef f(x): return x\nThat's wrong. So:\n{}\n</s>"]
+
+
+@pytest.mark.parametrize("text", AROUND)
+def test_prose_and_tags_around_a_program_without_a_fence_are_no_part_of_it(text):
+    program = extract_program(text.format("def f(x):\n    y = x\n\n    return 2 * y"), True, ("f",))
+    assert program.strip() == "def f(x):\n    y = x\n\n    return 2 * y"
 
 
 HELPER = "```python\nimport math\ndef half(x): return x / 2\n```\n"
@@ -187,10 +221,15 @@ for prose in (
     FENCED[f"{prose}\n{ONE}"] = "x = 1\n"
 # It closes behind code or before a tag, and not within a line of code.
 ENDS = ["```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus."]
+ENDS += ["\n```.", "\n``` It doubles x.", "\n```Thus so.", "\n```&nbsp;"]
 for end in ENDS:
     FENCED[f"```python\ndef f():\n    return 1{end}"] = "def f():\n    return 1\n"
 for line in ("    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python"):
     FENCED[f"```python\nif x:\n{line}\n```"] = f"if x:\n{line}\n"
+# A fence of Python opens a block within one that is still empty, and none of another word does.
+for before in ("```", "```python", "```markdown\n", "```python\n\n"):
+    FENCED[f"{before}\n```python\nx = 1\n```\nThus."] = "x = 1\n"
+FENCED["```python\nx = '''\n```js\n'''\n```"] = "x = '''\n```js\n'''\n"
 # A docstring with fences stays whole, whatever it is indented by.
 for by in ("", "  ", "    "):
     shown = textwrap.indent(DOCUMENTED, by)
@@ -218,6 +257,7 @@ def test_a_block_that_is_cut_off_is_incomplete():
     cut = Block("python", "y =\n", False)
     assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), cut]
     assert code_blocks("```") == [Block("", "", False)]
+    assert code_blocks("```md\nSo:\n" + ONE)[0] == Block("md", "So:\n", False)
     assert code_blocks("```python\n\n```") == [Block("python", "", True)]
 
 
@@ -270,12 +310,13 @@ HOSTILE = {
     "fences": lambda n: "```\n" * (n // 4),
     "fences behind prose": lambda n: "a ```b\n" * (n // 7),
     "fences in one line": lambda n: "```x```" * (n // 7),
+    "lines that are no Python": lambda n: "it's\n" * (n // 5),
 }
 
 
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_takes_steps_in_proportion_to_its_length(make):
     short, long = (
-        calls_of(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
+        calls_of(partial(extract_program, make(n), True, ("x", "f"))) for n in (4_000, 40_000)
     )
     assert long < 15 * short

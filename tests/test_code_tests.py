@@ -69,6 +69,7 @@ def test_a_right_program_earns_correct_part_of_the_tests_its_share_and_none_wron
         ("<think>Twice.</think>" + block(DOUBLE), {}, 1.0),
         ("<think>" + block(DOUBLE) + "</think>I do not know.", {}, 0.0),  # a thought is no answer
         (DOUBLE, {}, 1.0),  # without a block the text is the program
+        (f"<answer>\n{DOUBLE}\n</answer>", {}, 1.0),
         (DOUBLE, {"whole_text": False}, 0.0),
     ],
 )
@@ -87,6 +88,8 @@ def test_cases_are_pairs_of_input_and_output():
     scored = score(*codes, f"{codes[0]}; raise SystemExit(1)", tests=CASES)
     assert scored.scores == [1.0, 0.5, 0.0, 0.0]
     assert scored.reasons == ["", "wrong output", "wrong output", "exited with code 1: "]
+    quoted = block(codes[0]) + "\nWe read:\n" + block("n = int(input())")
+    assert score_rows([quoted], {"tests": [CASES]}).scores == [1.0]
     text = ' {\n "stdout": "\\u00e9\\n", "stdin": "", "name": "accent"}'
     assert parse_cases([text]) == [("", "é\n")]
     assert parse_cases(["{'a': 1}['a'] == f(1) or 1 / 0"]) is None, "a statement"

@@ -68,7 +68,7 @@ BUDGET = {
     "rewards/latex": 1450,
     "rewards/sandbox": 2750,
     "scripts": 950,
-    "tests": 14700,
+    "tests": 14750,
 }
 
 

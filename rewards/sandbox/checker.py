@@ -38,9 +38,9 @@ def check() -> None:
     scope: dict[str, Any] = {"__name__": "tests"}
     try:
         # The program itself; it answers which names it has defined, with name and docstring.
-        [known] = caller.request("run", job["names"], [])
+        [known] = caller.request("run", [*job["names"], *job["errors"]], [])
         scope |= {name: importlib.import_module(name) for name in job["modules"]}
-        scope |= {name: type(name, (Exception,), {}) for name in job["errors"]}
+        scope |= {name: type(name, (Exception,), {}) for name in job["errors"] if name in known}
         scope |= {
             name: Program(caller, name, *known[name]) for name in job["names"] if name in known
         }
