@@ -84,7 +84,7 @@ _VAGUE = re.compile(r"\s?(?:[A-Za-z]+\s){0,2}or (?:more|less|fewer|so)\b")  # "1
 # What stands between the numbers of a list: "17 or 18", "17 boys and 18", "17 hours 18 minutes".
 _LISTED = re.compile(
     r"\s*(?:(?:[,;/&|~-]|to|through)?\s*(?:or|and)?|(?:[A-Za-z]+\s+){0,2}(?:or|and)"
-    rf"|(?:{'|'.join(name for name in UNIT_NAMES if len(name) > 2)})s?,?)\s*"
+    rf"|(?:{'|'.join(name for name in UNIT_NAMES if len(name) > 2)})s?)\s*"
     r"(?:(?:maybe|perhaps|possibly|even)\s+)?"
 )
 
@@ -151,7 +151,7 @@ _COMPARES = re.compile(r"-[a-z]|\s(?:[a-z]+\s)?(?:times|(?:more|fewer|less)\s(?:
 _FIRST = re.compile(
     r"\A\W*(?:so,?\s)?(?:since|as|because|if|when|with|after|given)\b(?:[^,]|,(?=[0-9]))*,\s", re.I
 )
-_LAST = re.compile(r"(?:[\s,](?:because|since)|,\sas)\b.*", re.DOTALL)
+_LAST = re.compile(r"(?:[\s,](?:because|since)|,\sas\b(?!\s(?:well|many|much)\b))\b.*", re.DOTALL)
 # What may stand between a marker or an equals sign and its number.
 _LEAD = re.compile(r"[\s*_:=\"'`(\[~{]*(?:[a-zA-Z]\s?=\s?)?[{(*]*")
 

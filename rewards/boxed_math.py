@@ -41,7 +41,8 @@ _NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
 _PROSE = re.compile(r"(?i)(?<![A-Z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Z])")
 # A question after values that have no order, unless it asks for one.
 _ANY_ORDER = re.compile(
-    r"(?is)(?!.*(?:\border\b|respectively|scending|creasing|(?:st|west) to\b))"
+    r"(?is)(?!.*(?:\border(?:ed)?\b|respectively|scending|creasing|(?:st|west) to\b|from left"
+    r"|\b[a-z]\$?,? and \$?[a-z]\b|\bthe [a-z]+(?: [a-z]+)? and the\b))"
     r".*separated by (?:a )?comma"
 )
 
@@ -58,7 +59,8 @@ def is_equivalent(gold: str, answer: str, question: str = "") -> bool | None:
         return True
     name, _, value = answer.partition("=")
     is_asked = value and _stands_in(question, name, r"|=(?!$|[_?]|\\_|\\under)")  # or given
-    is_named = is_asked and _read(answer, wanted).kind == "equation"  # 3 + 4 = 8 is false
+    is_named = is_asked and wanted.kind not in ("named", "equation")
+    is_named = is_named and _read(answer, wanted).kind == "equation"  # 3 + 4 = 8 is false
     texts, golds = [answer, value] if is_named else [answer], [wanted]
     if wanted.kind == "list" and not wanted.label and _ANY_ORDER.match(question):
         golds.append(wanted._replace(label="any"))

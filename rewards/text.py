@@ -347,15 +347,17 @@ def _verdict(clause: str, value: Fraction | None) -> bool | None:
 ASIDE = re.compile(
     r"\W*(?:(?:Note|Remember|This is because|Check|The (?:question|problem) (?:says|asks))\b"
     r"|If\b[^,]*\bhad\b[^,]*,[^,]*\bwould\b"
-    r"|(?i:(?:[a-z']+,?\s){0,5}?(?:double[\s-]?|re-?)?(?:check(?:ed|ing)?|verif[a-z]+|confirm(?:ing)?)"
+    r"|(?i:(?:[a-z][a-z']*,?\s){0,5}?(?:double[\s-]?|re-?)?(?:check(?:ed|ing)?|verif[a-z]+|confirm(?:ing)?)"
     r"\b(?!\s(?:out|in))[^=]*=))"
 )
 # Words of somebody who finds no answer.
 _GIVES_UP = re.compile(
-    r"(?:\b(?:I|we)\s(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|do(?: not|n['’]t))"
+    r"(?:(?:\b(?:I|we)\s(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|do(?: not|n['’]t))"
     r"|\b(?:unable|impossible|not possible|no way|not sure how) to|\bcan(?:not|['’]t) be)"
     r"\s(?:solve|determine|find|found|tell|answer|compute|know|say)"
-    r"|\bcan(?:not|['’]t)\s(?:solve|determine|compute|know)"
+    r"|\bcan(?:not|['’]t)\s(?:solve|determine|compute|know))"
+    # But "Tom can't solve 5 of the 23 problems."
+    r"(?=\s*(?:[.,;!?)]|\Z|(?:it|this|that|the (?:answer|result|rest))\b))"
     r"|(?:\b(?:not|no)|n['’]t)\s(?:[a-z]+\s){0,3}enough information\b|\binsufficient information\b",
     re.IGNORECASE,
 )

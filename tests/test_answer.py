@@ -36,6 +36,8 @@ SENTENCES = [
     "The volume is 18cm^3 of oil.",  # a power of a unit
     # Details, a comparison, a reason and conclusions.
     "At $3 each, 6 notebooks cost $18.", "18 of the 24 students passed.",
+    "In 3 hours, 18 cars pass.", "Tom can't solve 5 of the 23 problems. He solves 18.",
+    "She has 9 apples, as well as 9 oranges, for a total of 18.",
     "If 3 or more friends come, she needs 18 chairs.", "Mia has 18 shells, 3 more than Tom.",
     "It is $18, since 9 eggs cost $2 each.",
     "She has 20 eggs, but 2 of them are broken, leaving 18.",

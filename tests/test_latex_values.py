@@ -129,6 +129,7 @@ EQUAL = [  # besides the label files
     (r"\{1,2\}", "2, 1"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), (r"\frac23", "2:3"),
     (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("6x", "f'(x) = 6x"),
     (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
+    (r"\{A,B\}", r"\{B,A\}"), ("Monday", "day = Monday"),
     ("Yes", r"\text{answer} = \text{Yes}"), ("B", "x = B"), ("J", "J. o9"), ("G", r"\text{(G) } 5"),
     (r"5\text{ pounds per square inch}", r"5\text{ pounds/square inch}"),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
@@ -152,9 +153,6 @@ EQUAL = [  # besides the label files
     # Sets as exams write them, and what a letter runs through.
     (r"(2,\infty)", r"\{x|x>2\}"), ("[1,5)", r"\left\{x \,\middle|\, 1\le x<5\right\}"),
     (r"\mathbb{R}\setminus\{1\}", r"\Bbb{R} \backslash \{1\}"), ("3或5", r"5 \text{ or } 3"),
-    (r"x=2k\pi, k\in\mathbb{Z}", r"x=2k\pi\ (k \in Z)"), ("2n-1", r"a_n=2n-1(n\in N^{*})"),
-    (r"\frac\pi6+k\pi,k\in\mathbf{Z}", r"k\pi+\frac\pi6 \text{ for } k \in \mathbb{Z}"),
-    ("f(x)=x", r"f(x) = x \text{ for all } x \in \mathbb{R}"), ("f(x)=x", r"f(x)=x \forall x"),
     # A formula in \text, several choices, one value in two forms, factorials and binomials.
     ("3", r"\text{x = 3}"), ("(3,4)", r"\text{(3, 4)}"), ("-2, 3", r"\text{-2 and 3}"),
     ("3.5", r"\text{\$3.50}"), ("35", r"35\text{\%}"), ("ABD", "A, B, D"), ("A,C", r"\text{AC}"),
@@ -165,6 +163,7 @@ EQUAL = [  # besides the label files
 ]  # fmt: skip
 DIFFERENT = [
     ("Yes", "No = Yes"), ("even", "odd = even"), ("D", "A=B=C=D"),  # two answers
+    ("III", "I, II"), ("I and II", "III"),
     ("4", r"4\text{th}"), ("17", r"17\text{ or so}"), ("17", "17 roughly"), ("3400", "(3,400)"),
     ("5", "5m"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"), ("71/6", "11\n5/6"),
     ("0", "0.0000001"), ("G", "g"), ("AB", "BA"), ("2516_8", "2516"), ("1:2", "2:4"),

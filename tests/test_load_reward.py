@@ -304,3 +304,11 @@ def test_a_routed_reward_declares_what_the_reward_declares_and_is_async_where_it
     assert (routed.name, get_callable_name(routed)) == ("recorder", "recorder")
     assert (routed.kind, routed.full, routed.columns) == ("verifier", 3.0, ("answer",))
     assert [routed.scores(task) for task in ("math", "words", None)] == [True, False, False]
+
+
+def test_what_a_file_does_to_the_process_at_its_import_is_undone(tmp_path):
+    code = f"import os\nos.chdir({str(tmp_path.parent)!r})\ndef mine(completions, **kwargs): pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    before = os.getcwd()
+    load_reward(f"{tmp_path}/mine.py:mine")
+    assert os.getcwd() == before

@@ -64,7 +64,7 @@ BUDGET = {
     "recipes/math": 150,
     "recipes/math_code": 250,
     "recipes/number_count": 150,
-    "rewards": 4200,
+    "rewards": 4250,
     "rewards/latex": 1450,
     "rewards/sandbox": 2750,
     "scripts": 950,

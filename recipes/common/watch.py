@@ -201,7 +201,7 @@ class Watch(TrainerCallback):
         """Apply the metric to this rank's training completions; None if no step is due.
 
         A metric that runs programs may be slow, and other ranks wait: what is not measured within
-        the time of one call of a reward counts as failed.
+        the time of one call of a reward is left out of shares and pushes (`errors/metric`).
         """
         step = self.trainer.state.global_step
         if not self.metric_steps or step < self.next_step:

@@ -13,7 +13,8 @@ from rewards.latex.value import constant, constant_ratio, has_value, letters, sa
 ROUNDED_PLACES = 6
 FLOAT_DIGITS = 14  # significant digits of a float without rounding error
 _CHOICES = [("letter", letter) for letter in "ABCDEFGHIJ"]
-_TWO_ANSWERS = re.compile(r"[A-J]|(?!answer)[a-z]{2,}", re.IGNORECASE)  # names that may be answers
+# Names that may be answers themselves.
+_TWO_ANSWERS = re.compile(r"[A-J]|(?!(?:answer|result|type|day|name)\b)(?i:[a-z]{2,})")
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 _RATIO = re.compile(r"(\d+): (\d+)")
 

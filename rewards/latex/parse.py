@@ -75,7 +75,7 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"\\text\{\s*((?:\\?\$)?[-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     # Several choices: `A, B, D` and `(A)(B)(D)` as ABD.
-    (r"\A(?=.*[A-J].*[A-J])(?:\\text\{\s*)?(?:(?:\(?[A-J]\)?|,|and|\\[{}]|\\text\{\s*,?\s*and\s*\})"
+    (r"\A(?!.*\\\{|(?:.*[^A-Z])?II)(?=.*[A-J].*[A-J])(?:\\text\{\s*)?(?:(?:\(?[A-J]\)?|,|and|\\[{}]|\\text\{\s*,?\s*and\s*\})"
      r"\s*)*\}?\Z", lambda choices: "".join(re.findall("[A-J]", choices[0]))),
     # Spellings of keyboards: √16, infinity, and U between two intervals.
     (r"([√∛])\s*(\d+(?:\.\d+)?|[A-Za-z]|(?=[({]))",
@@ -102,11 +102,6 @@ _REWRITES = [  # rewrites to one spelling, applied in this order
     (r"\\\{\s*\\\}", r"\\emptyset"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", r"\\degree "),
     (r"\\%", "%"),
-    # What a letter runs through, behind its expression: `, k \in \mathbb{Z}`, `\text{ for all } x`.
-    (r"\A((?:[^<>\\]|\\(?![lgn]e |in\b))*?[^\s,;(<>])[\s,;(]{0,4}(?:(?:\\text\{[\s,]*(?:for|where)"
-     r"(?: all)? *\}|\\forall)?\s*(?<![A-Za-z\\{\d])([A-Za-z])\s*\\in\s*(?:\\(?:mathbb|text)\s*)?"
-     r"\{?[NZQR]\}?(?:\s*[\^_]\s*\{?[*+]\}?)?|(?:\\text\{[\s,]*for all *\}|\\forall)\s*([A-Za-z]))"
-     r"\s*\)?\Z", lambda match: match[1] if (match[2] or match[3]) in match[1] else match[0]),
     (r"\s+", " "),
 ]  # fmt: skip
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES]

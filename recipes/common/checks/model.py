@@ -249,7 +249,7 @@ def turn_notes(
     try:
         of_model = GenerationConfig.from_pretrained(folder).eos_token_id
     except OSError:  # without that file transformers takes the model's
-        of_model = config.eos_token_id
+        of_model = getattr(config.get_text_config(), "eos_token_id", None)
     ends = {known.eos_token_id, *(of_model if isinstance(of_model, list) else [of_model])}
     if end.strip() and not ends.intersection(known(end)["input_ids"]):
         notes.append(

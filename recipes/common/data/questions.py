@@ -83,7 +83,7 @@ def gold_of(answer: str) -> str:
         return text
     problem = f"{text[:80]!r} states no single answer: end it in #### and the answer, or in a box"
     # Several sentences of mathematics are a proof, whose numbers are no answer.
-    if "\\" in text and not is_marked and len(re.findall(r"[.!?](?:\s|$)", text)) > 1:
+    if "\\" in text and not is_marked and len(re.findall(r"[.!?](?:\s+(?=[A-Z$\\])|$)", text)) > 1:
         raise ValueError(problem)
     # A sentence: the words that state its answer, and the number that a reader takes from it.
     stated, value = stated_text(text), final_answer(text)

@@ -30,7 +30,7 @@ def split_distinct(
     """Take the first `train` training items and `held_out` held-out items, without repeats.
 
     `is_held_out` of the `question` decides the side; a repeated `question` is skipped. ValueError
-    if `MOST_REPEATS` items in a row are skipped: the task has too few questions.
+    if `MOST_REPEATS` of endless items in a row are skipped: the task has too few questions.
     """
     skipped = 0
     training: dict[str, dict] = {}  # question -> item
@@ -42,7 +42,7 @@ def split_distinct(
         if is_new:
             side[item["question"]] = item
         skipped = 0 if is_new else skipped + 1
-        if skipped > MOST_REPEATS:
+        if skipped > MOST_REPEATS and not hasattr(items, "__len__"):
             raise ValueError(
                 f"only {len(training)} training and {len(testing)} test questions differ among the "
                 f"items, and {train} and {held_out} are wanted: ask for fewer."
