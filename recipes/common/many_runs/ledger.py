@@ -164,11 +164,13 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
     of_run = {name: summary["config"].get(name) for name in asked}  # also what it leaves as it is
     used = of_run | summary["settings"]  # NOT_SETTINGS, such as paths, may differ
     before, after = summary["before"] or {}, summary["after"] or {}
-    wrong = [
-        f"{name}: the entry has {asked.get(name)!r}, the run {used.get(name)!r}"
-        for name in sorted((asked.keys() | used.keys()) - NOT_SETTINGS)
-        if asked.get(name) != used.get(name)
-    ]
+    wrong = []
+    for name in sorted((asked.keys() | used.keys()) - NOT_SETTINGS):
+        wanted, has = (
+            None if value in ({}, []) else value for value in (asked.get(name), used.get(name))
+        )
+        if wanted != has:
+            wrong.append(f"{name}: the entry has {wanted!r}, the run {has!r}")
     wrong += [f"{metric} is not in the run" for metric in entry["metrics"] if metric not in after]
     if wrong:
         raise ValueError(
