@@ -220,7 +220,8 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
     launch = ROOT / "accelerate_configs/cpu.yaml"
     options = Namespace(config=tmp_path / "run.yaml", launch=launch, num_processes=None)
     arms.train(options, tmp_path / "out", ["--seed", "3"])
-    words = ["--config", str(options.config), "--seed", "3", "--output_dir", str(tmp_path / "out")]
+    words = ["--config", str(options.config), "--seed", "3"]
+    words += ["--run_name", "out", "--output_dir", str(tmp_path / "out")]
     assert f"{words} some" in capfd.readouterr().out
     monkeypatch.setenv("WANDB_RUN_GROUP", "mine")  # a user's own group wins
     with pytest.raises(SystemExit) as stop:
