@@ -59,8 +59,11 @@ def is_equivalent(gold: str, answer: str, question: str = "") -> bool | None:
         return True
     name, _, value = answer.partition("=")
     is_asked = value and _stands_in(question, name, r"|=(?!$|[_?]|\\_|\\under)")  # or given
-    is_named = is_asked and wanted.kind not in ("named", "equation")
-    is_named = is_named and _read(answer, wanted).kind == "equation"  # 3 + 4 = 8 is false
+    is_named = (
+        is_asked
+        and wanted.kind not in ("named", "equation")
+        and _read(answer, wanted).kind == "equation"  # 3 + 4 = 8 is false
+    )
     texts, golds = [answer, value] if is_named else [answer], [wanted]
     if wanted.kind == "list" and not wanted.label and _ANY_ORDER.match(question):
         golds.append(wanted._replace(label="any"))

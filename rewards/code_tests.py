@@ -204,12 +204,12 @@ class CodeTests:
         """Return a row's job (or its outcome, if nothing is run) and its count of visible tests."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         names = ()
-        with contextlib.suppress(ValueError):  # bad tests: `job_of` or the sandbox refuses them
-            names = () if parse_cases(visible) else called_names(row, visible)
-        code = extract_program(after_thinking(text), self.whole_text, names) or ""
         failed = (False,) * (len(visible) + len(hidden))
         try:
-            parse_cases(visible)
+            if parse_cases(visible) is None:
+                with contextlib.suppress(ValueError):  # bad tests, which the sandbox refuses
+                    names = called_names(row, visible)
+            code = extract_program(after_thinking(text), self.whole_text, names) or ""
             plan = job_of(code, row, [*visible, *hidden], self.timeout_s)
             if not code.strip():  # a preamble alone is not an answer
                 plan = Outcome("fail", "no program in the completion", 0.0, "", failed)

@@ -28,7 +28,7 @@ def main() -> None:
         parser.error("--against: it is the model of --model; there is nothing to compare")
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.evaluate import evaluate
-    from recipes.common.evaluation.metrics import names_of
+    from recipes.common.evaluation.metrics import try_metric
     from recipes.common.evaluation.pass_at_k import format_pass_at_k
     from recipes.common.evaluation.scores import compare, comparison_table
     from recipes.common.sampling.idle import held_out_rows, idle_trainer
@@ -40,7 +40,7 @@ def main() -> None:
             raise ValueError(f"--output {options.output} is a folder; name a file in it")
         recipe = load_recipe(options.config, overrides, rows=False)
         rows, samples = held_out_rows(recipe), recipe.args.recipe.num_eval_samples
-        names_of(recipe.module.metric, rows)
+        try_metric(recipe.module.metric, rows)
         for name in filter(None, (options.model, options.against)):
             trainer = None  # its model's memory is free before the next is loaded
             gc.collect()

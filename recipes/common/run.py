@@ -13,7 +13,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import ModelConfig
 
-from recipes.common.evaluation.metrics import Metric, answer_metric, names_of
+from recipes.common.evaluation.metrics import Metric, answer_metric, try_metric
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.config import add_model_arguments
@@ -183,7 +183,7 @@ def check_metric(run: Run, metric: Metric) -> None:
     from recipes.common.utils.screen import refuse
 
     try:
-        names = names_of(metric, run.validation_rows or run.eval_rows or [])
+        names = try_metric(metric, run.validation_rows or run.eval_rows or [])
     except ValueError as error:
         refuse(f"error: {error}")
     chosen = run.training.metric_for_best_model or ""

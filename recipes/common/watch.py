@@ -25,7 +25,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from trl import GRPOTrainer
 
 from recipes.common.evaluation.evaluate import evaluate, validate
-from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail, names_of
+from recipes.common.evaluation.metrics import Measured, Metric, measure_or_fail, try_metric
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
@@ -73,7 +73,7 @@ def watch(
         ) from error
     if validation_rows is not None and args.eval_strategy == "no" and not args.eval_steps:
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
-    names_of(metric, rows or ())
+    try_metric(metric, rows or ())
     clock = Clock(Path(args.output_dir))
     watched = Watch(trainer, rows, metric, validation_rows, clock)
     if watched.is_our_trainer:  # it passes the advantages

@@ -43,8 +43,8 @@ def measure_or_fail(metric: Metric, row: dict, text: str) -> Measured:
         return {}, failure
 
 
-def names_of(metric: Metric, rows: Iterable[dict]) -> set[str]:
-    """The names of a metric's outcomes, tried on an empty completion of one row of each task.
+def try_metric(metric: Metric, rows: Iterable[dict]) -> set[str]:
+    """Try a metric on an empty completion of one row of each task; return its names.
 
     Raises ValueError if the metric fails on it.
     """

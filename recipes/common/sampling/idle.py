@@ -52,10 +52,10 @@ def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
     of_model = ModelConfig(**recipe.args.model)
     settings["use_cpu"] = settings["use_cpu"] or not torch.accelerator.is_available()
     # TRL wants whole groups in a batch; the YAML's batch may give them only on several processes.
-    group, batch = settings["num_generations"], settings["num_generations"]
+    batch = settings["num_generations"]
     if settings["use_vllm"]:  # as many sequences at once as a run or an evaluation has
         sizes = settings["per_device_train_batch_size"], settings["per_device_eval_batch_size"]
-        batch = group * math.ceil(max(sizes) / group)
+        batch *= math.ceil(max(sizes) / batch)
     settings["per_device_train_batch_size"] = batch
     training = GRPOConfig(**settings)
     training._n_gpu = min(training.n_gpu, 1)  # TRL trains on no more in one process
