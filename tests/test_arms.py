@@ -122,10 +122,13 @@ def test_the_verdict_is_of_the_best_other_arm_and_of_what_is_shown(won, of_seeds
     assert text.startswith(start) and text.endswith(end)
 
 
-def test_a_single_run_that_fell_is_said_to_have_got_worse_or_to_have_met_chance(runs):
-    for lost, words in ((1, "That may be chance."), (9, "It got worse.")):
-        stages = rows(*[True] * 20), rows(*[row >= lost for row in range(20)])
-        assert arms.verdict_of(runs({CONFIGURED: [stages]})).endswith(f"). {words}")
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [([1], "That may be chance."), ([9], "It got worse."), ([9, 10], "It got worse.")],
+)
+def test_a_run_that_fell_is_said_to_have_got_worse_or_to_have_met_chance(runs, lost, words):
+    stages = [(rows(*[True] * 20), rows(*[row >= n for row in range(20)])) for n in lost]
+    assert arms.verdict_of(runs({CONFIGURED: stages})).endswith(f"). {words}")
 
 
 def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds(won):
